@@ -1,0 +1,437 @@
+"""One tool call: prepare, execute, finish; and :func:`run_tool_call`, the same road without events.
+
+Whatever goes wrong in a call becomes an error result of that call alone. There is no checkpoint
+between a tool's return and its record: what it returned goes into the call's slot at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, cast, final
+
+import attrs
+import trio
+
+from ._abort import Abort
+from ._door import Callback, Parts, enter, enter_plain
+from ._errors import InvalidArgumentsError
+from ._hooks import (
+    AfterToolCall,
+    AfterToolCallContext,
+    AfterToolCallResult,
+    BeforeToolCall,
+    BeforeToolCallContext,
+    BeforeToolCallResult,
+)
+from ._messages import AssistantMessage, ToolCall
+from ._open import Call, error_result, error_text, timeout_text
+from ._tool import AgentContext, Tool, ToolCallOutcome, ToolContext, ToolResult, as_tool_result
+
+__all__ = ["Caller", "run_tool_call"]
+
+_held: ContextVar[tuple[trio.CapacityLimiter, ...]] = ContextVar("trio_agent_held_limiters", default=())
+"""The limiters that the calls around the current one hold."""
+
+_threads: trio.lowlevel.RunVar[dict[int, trio.CapacityLimiter]] = trio.lowlevel.RunVar("trio_agent_threads")
+"""One thread limiter for each nesting depth, so that nested calls cannot starve each other."""
+
+THREADS = 40
+"""Worker threads for tools at each depth; Trio's own default."""
+
+
+@final
+@attrs.frozen(eq=False)
+class Caller:
+    """What calls of one batch have in common: who asked, the hooks, the Abort, how cuts are worded."""
+
+    assistant_message: AssistantMessage
+    tools: Mapping[str, Tool]
+    abort: Abort
+    before: Callback | None
+    after: Callback | None
+    cut_result: Callable[[Call], ToolResult]
+    """What the transcript says of a call that was cut."""
+    slots: trio.CapacityLimiter | None = None
+    """How many calls may run at the same time."""
+
+    # ------------------------------------------------------------ prepare
+
+    async def prepare(self, call: Call) -> None:
+        """Find the tool, validate the arguments, ask ``before_tool_call``.
+
+        Leaves the call either prepared or with an outcome; with neither if it was aborted. The
+        scope of the call is open while the hook is asked.
+        """
+        tool = self.tools.get(call.tool_call.name)
+        if tool is None:
+            known = ", ".join(self.tools) or "none"
+            call.outcome = error_result(
+                f"Tool {call.tool_call.name!r} not found. Known tools: {known}.", "tool_not_found"
+            )
+            return
+        call.tool = tool
+        try:
+            call.args = self._arguments(tool, call.tool_call)
+        except InvalidArgumentsError as error:
+            call.outcome = error_result(str(error), "invalid_arguments")
+            return
+        except Exception as error:
+            call.outcome = error_result(error_text(error), "failed")
+            return
+        if call.cut is None and self.before is not None:
+            await self._ask_before(call, self.before)
+        if self.abort.requested or (call.cut is not None and call.cut.cause == "interrupt"):
+            call.outcome = None
+        elif call.cut is not None:
+            call.outcome = self.cut_result(call)
+        else:
+            call.prepared = call.outcome is None
+
+    def _arguments(self, tool: Tool, tool_call: ToolCall) -> dict[str, Any]:
+        if tool_call.arguments_error is not None:
+            raise InvalidArgumentsError(tool.name, [f"$: {tool_call.arguments_error}"])
+        arguments: Any = tool_call.arguments
+        if tool.prepare_arguments is not None:
+            try:
+                arguments = enter_plain(tool.prepare_arguments, dict(arguments))
+            except Exception:
+                raise
+            except BaseException as error:
+                parts = Parts.of(error)
+                raise parts.fatal or parts.cancelled or parts.failure or error from None
+        if not isinstance(arguments, Mapping):
+            raise InvalidArgumentsError(tool.name, [f"$: {arguments!r:.80} is no object"])
+        return tool.validate(arguments)
+
+    async def _ask_before(self, call: Call, before: Callback) -> None:
+        question = BeforeToolCallContext(self.assistant_message, call.tool_call, call.args, call.context)
+        verdict: BeforeToolCallResult | None = None
+        try:
+            with call:
+                verdict = await before.call(question, self.abort)
+                if verdict is not None and not isinstance(verdict, BeforeToolCallResult):
+                    raise TypeError(
+                        f"before_tool_call answered {verdict!r:.80}, not a BeforeToolCallResult or None"
+                    )
+        except BaseException as error:
+            parts = Parts.of(error)
+            if parts.fatal is not None or parts.cancelled is not None:
+                raise cast("BaseException", parts.fatal or parts.cancelled) from None
+            call.outcome = error_result(error_text(cast("Exception", parts.failure)), "failed")
+            return
+        if verdict is not None and verdict.block:
+            call.outcome = error_result(
+                verdict.reason or "Tool execution was blocked",
+                None if verdict.reason else "blocked",  # a reason is the host's own text
+                terminate=verdict.terminate,
+            )
+
+    # ------------------------------------------------------------ execute
+
+    async def execute(self, call: Call) -> None:
+        """Run a prepared call to its outcome.
+
+        Raises only what is neither an Exception nor can be waited out: Cancelled of a host's scope,
+        and KeyboardInterrupt and its like. Then the call has no outcome, unless it had returned
+        and no ``after_tool_call`` has to see it.
+        """
+        tool = cast("Tool", call.tool)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.abort.requested or call.cut is not None:
+            self._never_started(call)
+            return
+        result: ToolResult | None = None
+        cancelled: BaseException | None = None
+        try:
+            with call as scope:
+                result = await self._limited(call, tool, scope)
+        except BaseException as error:
+            parts = Parts.of(error)
+            if parts.fatal is not None:
+                call.over = True
+                raise parts.fatal from None
+            cancelled = parts.cancelled
+            call.raised = parts.failure
+        call.over = True
+        if cancelled is not None:
+            raise cancelled
+        if result is None:
+            if not call.entered and call.raised is None:
+                self._never_started(call)
+                return
+            if call.cut is None and trio.current_effective_deadline() == -math.inf:
+                # The host cancelled, and what the tool raised took the place of Cancelled: it was cut.
+                await trio.lowlevel.checkpoint_if_cancelled()
+            if call.cut is not None or call.raised is None:
+                result = self.cut_result(call)
+            else:
+                result = error_result(error_text(call.raised), "failed")
+        if not call.entered or self.after is None:
+            call.outcome = result
+            return
+        call.returned = result
+        await heard(call)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        call.outcome = await self._ask_after(call, self.after, result)
+
+    def _never_started(self, call: Call) -> None:
+        """A call was cut before its body; what an abort or interrupt leaves is closed by the run."""
+        call.over = True
+        if call.cut is not None and call.cut.cause not in ("abort", "interrupt"):
+            call.outcome = self.cut_result(call)
+
+    async def _limited(self, call: Call, tool: Tool, scope: trio.CancelScope) -> ToolResult:
+        """Hold the limiters, the tool's own first, around the body."""
+        limiter = tool.limiter
+        if limiter is None and self.slots is None:
+            return await self._body(call, tool, scope)
+        held = _held.get()
+        if limiter in held and limiter.available_tokens < 1:
+            return error_result(
+                f"Tool {tool.name!r} was called from within a call that holds its limiter; it would wait for itself.",
+                "failed",
+            )
+        if limiter is not None:
+            await limiter.acquire_on_behalf_of(call)
+        try:
+            if self.slots is not None:
+                await self.slots.acquire_on_behalf_of(call)
+            token = _held.set((*held, limiter)) if limiter is not None else None
+            try:
+                return await self._body(call, tool, scope)
+            finally:
+                if token is not None:
+                    _held.reset(token)
+                if self.slots is not None:
+                    self.slots.release_on_behalf_of(call)
+        finally:
+            if limiter is not None:
+                limiter.release_on_behalf_of(call)
+
+    async def _body(self, call: Call, tool: Tool, scope: trio.CancelScope) -> ToolResult:
+        if tool.timeout is not None:
+            scope.deadline = trio.current_time() + tool.timeout
+        call.entered = True
+        runtime = Runtime(self, call)
+        try:
+            if tool.is_async:
+                value = await enter(tool.execute, call.args, runtime.tool_context)
+            elif tool.in_thread:
+                value = await self._in_thread(call, tool, runtime.tool_context)
+            else:
+                value = enter_plain(tool.execute, call.args, runtime.tool_context)
+            if not tool.is_async and inspect.isawaitable(value):
+                value = await enter(lambda: value)
+        finally:
+            call.deaf = True
+        return as_tool_result(value)
+
+    async def _in_thread(self, call: Call, tool: Tool, context: ToolContext) -> Any:
+        try:
+            limiters = _threads.get()
+        except LookupError:
+            limiters = {}
+            _threads.set(limiters)
+        limiter = limiters.get(call.depth)
+        if limiter is None:
+            limiter = limiters[call.depth] = trio.CapacityLimiter(THREADS)
+        call.token = trio.lowlevel.current_trio_token()
+        return await trio.to_thread.run_sync(
+            tool.execute,
+            call.args,
+            context,
+            abandon_on_cancel=tool.abandon_on_cancel,
+            limiter=limiter,
+            thread_name=f"trio_agent tool {tool.name}",
+        )
+
+    # ------------------------------------------------------------- finish
+
+    async def _ask_after(self, call: Call, after: Callback, result: ToolResult) -> ToolResult:
+        told = AfterToolCallContext(
+            self.assistant_message, call.tool_call, call.args, result, result.is_error, call.context
+        )
+        try:
+            answer = await after.call(told, self.abort)
+            if answer is not None and not isinstance(answer, AfterToolCallResult):
+                raise TypeError(
+                    f"after_tool_call answered {answer!r:.80}, not an AfterToolCallResult or None"
+                )
+        except BaseException as error:
+            parts = Parts.of(error)
+            if parts.fatal is not None or parts.cancelled is not None:
+                raise cast("BaseException", parts.fatal or parts.cancelled) from None
+            return error_result(error_text(cast("Exception", parts.failure)), "failed")
+        return result if answer is None else overridden(result, answer)
+
+
+def overridden(result: ToolResult, answer: AfterToolCallResult) -> ToolResult:
+    """A result with the fields that ``after_tool_call`` replaced; nothing is merged deeply."""
+    structured = answer.structured_content
+    if structured is None and answer.content is None:
+        structured = result.structured_content
+    return ToolResult(
+        result.content if answer.content is None else answer.content,
+        details=result.details if answer.details is None else answer.details,
+        structured_content=structured,
+        usage=result.usage if answer.usage is None else answer.usage,
+        is_error=result.is_error if answer.is_error is None else answer.is_error,
+        terminate=result.terminate if answer.terminate is None else answer.terminate,
+        error_kind=result.error_kind if answer.content is None and answer.is_error is not False else None,
+    )
+
+
+async def heard(call: Call) -> None:
+    """Wait until the update that a call has handed over is told, or nobody tells any more."""
+    while call.untold is not None:
+        if call.waiter is None:
+            call.waiter = trio.Event()
+        await call.waiter.wait()
+
+
+# ----------------------------------------------------------------- inside
+
+
+@final
+class Runtime:
+    """What a running call offers to its tool."""
+
+    __slots__ = ("_call", "_caller", "tool_context")
+
+    def __init__(self, caller: Caller, call: Call) -> None:
+        self._caller = caller
+        self._call = call
+        self.tool_context = ToolContext(self)
+
+    @property
+    def tool_call(self) -> ToolCall:
+        """The call."""
+        return self._call.tool_call
+
+    @property
+    def assistant_message(self) -> AssistantMessage:
+        """Who asked for it."""
+        return self._caller.assistant_message
+
+    @property
+    def context(self) -> AgentContext:
+        """The context when it was prepared."""
+        return self._call.context
+
+    @trio.lowlevel.enable_ki_protection
+    async def update(self, partial: ToolResult) -> None:
+        """Hand over an update; wait if the one before is not told yet."""
+        call = self._call
+        while not call.deaf and call.untold is not None:
+            await heard(call)
+        if call.deaf:
+            return
+        if call.post is not None:
+            call.untold = partial
+            call.post(call)
+        elif call.on_update is not None:
+            enter_plain(call.on_update, partial)
+
+    def update_from_thread(self, partial: ToolResult) -> None:
+        """Hand over an update from the tool's worker thread."""
+        call = self._call
+        if call.deaf:
+            return
+        try:
+            trio.from_thread.run(self.update, partial)
+        except trio.RunFinishedError:
+            return  # the call ended, and Trio with it
+        except RuntimeError:
+            # A thread that the tool started itself; Trio cannot tell where it belongs.
+            trio.from_thread.run(self.update, partial, trio_token=call.token)
+
+    @trio.lowlevel.enable_ki_protection
+    async def run_nested(self, tool_call: ToolCall) -> ToolCallOutcome:
+        """Run another tool, with the same hooks."""
+        return await nested(self._caller, tool_call, self._call.context, self._call.depth + 1)
+
+
+async def nested(
+    caller: Caller,
+    tool_call: ToolCall,
+    context: AgentContext,
+    depth: int,
+    on_update: Callable[[ToolResult], None] | None = None,
+) -> ToolCallOutcome:
+    """Run a call that a tool makes: the same road, in the tool's task, without events and messages.
+
+    A cut of the outer call is a cancellation here: it passes through, and no value reaches the tool.
+    """
+    # An Abort of its own: a cut of the run reaches the call through the scope of the outer one.
+    call = Call(Abort(), tool_call, context, depth)
+    call.on_update = on_update
+    if not caller.abort.requested:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await caller.prepare(call)
+    if call.prepared and not caller.abort.requested:
+        await caller.execute(call)
+    await trio.lowlevel.checkpoint_if_cancelled()
+    result = call.outcome if call.outcome is not None else caller.cut_result(call)
+    return ToolCallOutcome(tool_call, result, result.is_error)
+
+
+@trio.lowlevel.enable_ki_protection
+async def run_tool_call(
+    tool_call: ToolCall,
+    *,
+    assistant_message: AssistantMessage | None = None,
+    context: AgentContext | None = None,
+    tools: Sequence[Tool] | None = None,
+    before_tool_call: BeforeToolCall | None = None,
+    after_tool_call: AfterToolCall | None = None,
+    on_update: Callable[[ToolResult], None] | None = None,
+    abort: Abort | None = None,
+) -> ToolCallOutcome:
+    """Run one call on the road of a model's calls: preparation, validation, hooks, limits.
+
+    No events are told and no messages are added. For a tool that calls another tool of its run
+    ``ToolContext.run_tool_call`` is shorter. A checkpoint. A cancellation passes through: the body
+    is cut, ``after_tool_call`` too, and no value comes back (pi's ``runToolCall``).
+
+    Args:
+      tool_call: what is called, with raw arguments.
+      assistant_message: the answer that asked for it, for the hooks.
+      context: what the hooks see; its tools are those that can be called.
+      tools: in place of the context's tools.
+      before_tool_call: as in :class:`LoopConfig`.
+      after_tool_call: as in :class:`LoopConfig`.
+      on_update: gets the updates of the tool; a plain function.
+      abort: the run's; after an abort nothing is begun and the outcome says so.
+
+    Returns:
+      the outcome. Unknown tools, invalid arguments, blocked calls, timeouts and exceptions of the
+      tool are error results; this function does not raise for them.
+    """
+    context = AgentContext() if context is None else context
+    abort = Abort() if abort is None else abort
+    caller = Caller(
+        AssistantMessage((tool_call,), stop_reason="tool_use")
+        if assistant_message is None
+        else assistant_message,
+        tools_by_name(context.tools if tools is None else tools),
+        abort,
+        None if before_tool_call is None else Callback(before_tool_call, 1),
+        None if after_tool_call is None else Callback(after_tool_call, 1),
+        plain_cut_result,
+    )
+    return await nested(caller, tool_call, context, 0, on_update)
+
+
+def plain_cut_result(call: Call) -> ToolResult:
+    """What is said of a cut call outside of a run: only its time limit and an abort reach it."""
+    if call.entered:
+        return error_result(timeout_text(call), "timeout")
+    return error_result("Operation aborted. The call never started.", "not_started")
+
+
+def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """The tools by their names; of two of one name the first counts, as in pi."""
+    return {tool.name: tool for tool in reversed(tools)}

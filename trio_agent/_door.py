@@ -1,0 +1,129 @@
+"""The one door through which the host's code is entered, and what may come back out of it.
+
+The library's own coroutines are protected from KeyboardInterrupt; what is called through this door
+is not (design 7.7). Everything that sorts exceptions by what they mean stands here too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, final
+
+import trio
+
+__all__ = ["Callback", "Parts", "bare", "enter", "enter_plain", "positional_parameters", "was_entered"]
+
+
+@trio.lowlevel.disable_ki_protection
+async def enter(function: Callable[..., Any], *args: Any) -> Any:
+    """Await an async function of the host's, open to KeyboardInterrupt."""
+    return await function(*args)
+
+
+@trio.lowlevel.disable_ki_protection
+def enter_plain(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a plain function of the host's, open to KeyboardInterrupt."""
+    return function(*args)
+
+
+@trio.lowlevel.disable_ki_protection
+async def _await(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def was_entered(error: BaseException) -> bool:
+    """Whether an exception comes from behind the door; False if it struck in the doorway itself."""
+    traceback = error.__traceback__
+    if traceback is None:
+        return True
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback.tb_frame.f_code not in (enter.__code__, enter_plain.__code__)
+
+
+def positional_parameters(function: Callable[..., Any]) -> float:
+    """How many positional arguments a function takes; infinity if any number, 0 if nobody can say."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 0
+    count = 0
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return float("inf")
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            count += 1
+    return count
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling a function gives a coroutine, as far as can be told without calling it."""
+    if inspect.iscoroutinefunction(function):
+        return True
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - an object with an async __call__
+    return not inspect.isroutine(function) and inspect.iscoroutinefunction(call)
+
+
+@final
+class Callback:
+    """A hook or listener of the host's: plain or async, with or without the Abort behind its arguments."""
+
+    __slots__ = ("function", "is_async", "takes_abort")
+
+    def __init__(self, function: Callable[..., Any], arguments: int) -> None:
+        self.function = function
+        self.is_async = is_async(function)
+        self.takes_abort = positional_parameters(function) > arguments
+
+    def call(self, *args: Any) -> Coroutine[Any, Any, Any]:
+        """Call it through the door; the last argument is the Abort."""
+        return self._call(*(args if self.takes_abort else args[:-1]))
+
+    async def _call(self, *args: Any) -> Any:
+        if self.is_async:
+            return await enter(self.function, *args)
+        value = enter_plain(self.function, *args)
+        return await _await(value) if inspect.isawaitable(value) else value
+
+
+class Parts(NamedTuple):
+    """An exception, sorted by what it means."""
+
+    fatal: BaseException | None
+    """KeyboardInterrupt, SystemExit and the like: passes on bare, before every other cause."""
+    cancelled: BaseException | None
+    """Cancelled, alone or in a group: goes on to the scope that it belongs to."""
+    failure: Exception | None
+    """What is left: a failure of the code that raised it."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Parts:
+        """Sort an exception; a group is split, its order kept."""
+        if isinstance(error, trio.Cancelled):
+            return cls(None, error, None)
+        if not isinstance(error, BaseExceptionGroup):
+            return cls(None, None, error) if isinstance(error, Exception) else cls(error, None, None)
+        cancelled, rest = error.split(trio.Cancelled)
+        if rest is None:
+            return cls(None, cancelled, None)
+        failure, fatal = rest.split(Exception)
+        while isinstance(fatal, BaseExceptionGroup):
+            fatal = fatal.exceptions[0]
+        return cls(fatal, cancelled, failure)
+
+
+def bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one to raise of a group that a nursery of our own made.
+
+    Only the body of such a nursery raises anything but Cancelled, and one thing at most; an injected
+    KeyboardInterrupt can stand beside it. So: what is neither an Exception nor Cancelled first, then
+    an Exception, then Cancelled.
+    """
+    best = group.exceptions[0]
+    for error in group.exceptions:
+        if not isinstance(error, Exception | trio.Cancelled):
+            return error
+        if isinstance(best, trio.Cancelled):
+            best = error
+    return best

@@ -1,0 +1,178 @@
+"""One model response: stream in, message out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import attrs
+import trio
+
+from ._abort import WorkCut
+from ._door import Parts, bare, enter
+from ._errors import StreamError
+from ._events import MessageEnd, MessageStart, MessageUpdate
+from ._messages import AgentMessage, AssistantMessage
+from ._open import Response, error_text, final_message, told_so_far
+from ._run import Run
+from ._stream import (
+    SINK_SIZE,
+    ModelRequest,
+    StreamEvent,
+    StreamFn,
+    StreamSink,
+    StreamStart,
+    resolve_stream_fn,
+)
+from ._transcript import default_convert_to_llm, normalize_context
+
+__all__ = ["respond"]
+
+
+async def respond(run: Run) -> AssistantMessage:
+    """Ask the model once, tell its answer as it comes, and return it.
+
+    A failure of the stream function is an answer too, of stop reason ``error``.
+
+    Raises:
+      WorkCut: the response was cut; what was told of it is still open.
+    """
+    record, config = run.record, run.config
+    request = await _request(run)
+    stream_fn = resolve_stream_fn(config.stream_fn, record.model)
+    await run.look()
+    response = record.response = Response(run.abort)
+    send, receive = trio.open_memory_channel[StreamEvent](SINK_SIZE)
+    fatal: list[BaseException] = []
+    failed: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_ask, stream_fn, request, response, send, fatal)
+            await _deliver(run, response, receive)
+    except BaseExceptionGroup as group:
+        failed = bare(group)
+    finally:
+        if response.ready is not None:
+            # Complete, but the run's task was cut before all of it was told; closing tells the rest.
+            response.untold = _drain(receive)
+        receive.close()
+    if fatal:
+        raise fatal[0]
+    if failed is not None:
+        raise failed
+    if response.ready is None and response.error is None:
+        raise WorkCut
+    message = _final(run, response)
+    if not response.started:
+        await run.emit(MessageStart(message))
+    await run.emit(MessageEnd(message))
+    return message
+
+
+async def _request(run: Run) -> ModelRequest:
+    """What the model is sent: transform, convert, normalise, key (design 3)."""
+    record, config = run.record, run.config
+    context = record.track.view()
+    messages: Sequence[AgentMessage] = context
+    if config.transform_context is not None:
+        messages = await run.hook(config.transform_context, context)
+    if config.convert_to_llm is not None:
+        converted = await run.hook(config.convert_to_llm, messages)
+    elif messages is context:
+        converted = record.track.llm_view()
+    else:
+        converted = default_convert_to_llm(messages)
+    api_key = None
+    if config.get_api_key is not None:
+        api_key = await run.hook(config.get_api_key, record.model.provider)
+    return ModelRequest(
+        record.model,
+        normalize_context(converted),
+        record.thinking_level,
+        api_key or config.api_key,
+        config.session_id,
+        config.options,
+    )
+
+
+@trio.lowlevel.enable_ki_protection
+async def _ask(
+    stream_fn: StreamFn,
+    request: ModelRequest,
+    response: Response,
+    send: trio.MemorySendChannel[StreamEvent],
+    fatal: list[BaseException],
+) -> None:
+    """The stream function's task. Only Cancelled leaves it; all else is an outcome."""
+    with send:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if response.abort.requested:
+            return
+        try:
+            with response:
+                ready = await enter(stream_fn, request, StreamSink(send))
+                if not isinstance(ready, AssistantMessage) or ready.stop_reason == "pending":
+                    raise StreamError(
+                        f"the stream function returned {ready!r:.80}; it must return the final AssistantMessage"
+                    )
+                if response.cut is None:
+                    response.ready = ready
+        except BaseException as error:
+            parts = Parts.of(error)
+            if parts.fatal is not None:
+                fatal.append(parts.fatal)
+            elif parts.failure is not None and response.cut is None:
+                response.error = parts.failure
+            if parts.cancelled is not None:
+                raise parts.cancelled from None
+
+
+async def _deliver(run: Run, response: Response, receive: trio.MemoryReceiveChannel[StreamEvent]) -> None:
+    """Tell what comes until the stream function is through.
+
+    What was accepted but not told when the response is cut is dropped: the transcript holds what the
+    listeners saw.
+    """
+    while True:
+        try:
+            event = await receive.receive()
+        except trio.EndOfChannel:
+            return
+        while True:
+            if response.cut is None:
+                await _deliver_one(run, response, event)
+            try:
+                event = receive.receive_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+
+
+async def _deliver_one(run: Run, response: Response, event: StreamEvent) -> None:
+    if response.started:
+        if type(event) is not StreamStart:
+            await run.emit(MessageUpdate(event))
+    elif type(event) is StreamStart:
+        response.told = event
+        await run.emit(MessageStart(event.partial))
+
+
+def _drain(receive: trio.MemoryReceiveChannel[StreamEvent]) -> list[StreamEvent]:
+    events: list[StreamEvent] = []
+    while True:
+        try:
+            events.append(receive.receive_nowait())
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return events
+
+
+def _final(run: Run, response: Response) -> AssistantMessage:
+    record = run.record
+    if response.ready is not None:
+        return final_message(record, response.ready)
+    error = cast("Exception", response.error)
+    record.stream_error = error
+    partial = told_so_far(record, response)
+    return final_message(
+        record,
+        attrs.evolve(partial, stop_reason="error", error_message=error_text(error), error_kind="failed"),
+    )

@@ -1,0 +1,323 @@
+"""One run: who tells, how hooks are called, how it closes.
+
+The run's own task is the only one that delivers events, appends messages and closes; children post
+to it and never deliver. An event is applied to the record and the host's state first and told to
+the listeners then, one listener after the other.
+
+Which exception comes out (design 7.6), in this order: KeyboardInterrupt and its like; if the host
+cancelled, the failure of a listener or hook if there is one, with Cancelled as its context, else
+Cancelled; the failure alone; none after an abort.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, cast, final
+
+import trio
+
+from ._abort import Abort, Cut, Piece, WorkCut
+from ._door import Callback, Parts, was_entered
+from ._events import AgentEvent
+from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
+from ._messages import AgentMessage, AssistantMessage
+from ._open import FinishTurn, Record, missing, missing_work
+from ._tool import AgentContext
+from ._transcript import MessageView
+
+__all__ = ["Listeners", "Run"]
+
+
+class Listeners(Protocol):
+    """Who is told, and the state that is kept for them."""
+
+    def reduce(self, event: AgentEvent) -> None:
+        """Let the state contain an event; never raises."""
+        ...
+
+    def of(self, event_type: type) -> Sequence[Callback]:
+        """Those who are told events of a type, in their order."""
+        ...
+
+
+@final
+class Run:
+    """One run of a loop, in the task that called it."""
+
+    def __init__(
+        self, config: LoopConfig, context: AgentContext, listeners: Listeners, abort: Abort | None = None
+    ) -> None:
+        self.config = config
+        self.abort = Abort() if abort is None else abort
+        self.record = Record(config, context, self.abort)
+        self.closing = False
+        """Whether the normal course is over."""
+        self.stop_requested = False
+        """Whether the run shall end after the current turn."""
+        self._listeners = listeners
+        self._hooks: dict[Callable[..., Any], Callback] = {}
+        # The event that is being told, and to whom it still has to be.
+        self._event: AgentEvent | None = None
+        self._queue: Sequence[Callback] = ()
+        self._next = 0
+        # Telling after the host cancelled.
+        self._deadline: float | None = None
+        self._interrupts = 0
+
+    # ------------------------------------------------------------ telling
+
+    async def emit(self, event: AgentEvent) -> None:
+        """Apply an event and tell it; what a listener raises comes out when all have been told."""
+        self._apply(event)
+        if self._queue:
+            await self._tell()
+
+    def _apply(self, event: AgentEvent) -> None:
+        self.record.apply(event)
+        self._listeners.reduce(event)
+        self._event = event
+        self._queue = self._listeners.of(type(event))
+        self._next = 0
+
+    async def _tell(self, *, plain_only: bool = False) -> None:
+        """Tell the current event to those who have not been told it."""
+        queue, event, abort = self._queue, self._event, self.abort
+        failed: Exception | None = None
+        while self._next < len(queue):
+            listener = queue[self._next]
+            # Counted before it is called: one that is cut half-way is not told the event again.
+            self._next += 1
+            if plain_only and listener.is_async:
+                continue
+            try:
+                await listener.call(event, abort)
+            except Exception as error:
+                failed = failed or self._note_failure(error)
+            except BaseException as error:
+                if not was_entered(error):
+                    self._next -= 1
+                if isinstance(error, BaseExceptionGroup):
+                    parts = Parts.of(error)
+                    if parts.failure is not None:
+                        self._note_failure(parts.failure)
+                    raise parts.fatal or parts.cancelled or error from None
+                raise
+        if failed is not None:
+            raise failed
+
+    def _note_failure(self, error: Exception, *, in_hook: bool = False) -> Exception:
+        """Write down that a listener or hook failed; later failures become notes on the first."""
+        record = self.record
+        if record.failure is None:
+            record.failure = error
+            record.failed_in_hook = in_hook
+            record.failed_aborted = record.cut
+        elif record.failure is not error:
+            record.failure.add_note(f"also failed: {error!r}")
+        return record.failure
+
+    # -------------------------------------------------------------- looks
+
+    def check(self) -> None:
+        """Look whether the run was aborted. Not a checkpoint.
+
+        Raises:
+          WorkCut: it was.
+        """
+        if self.abort.requested:
+            raise WorkCut
+
+    async def look(self) -> None:
+        """Look whether anything may be begun: not after an abort, not after a host's cancellation."""
+        self.check()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    # -------------------------------------------------------------- hooks
+
+    def callback(self, function: Callable[..., Any], arguments: int) -> Callback:
+        """A hook, looked at once in a run."""
+        found = self._hooks.get(function)
+        if found is None:
+            found = self._hooks[function] = Callback(function, arguments)
+        return found
+
+    async def hook(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a preparing hook: a cut reaches it, and what it answers after a cut does not count."""
+        await self.look()
+        value: Any = None
+        try:
+            with Piece(self.abort):
+                value = await self.callback(function, len(args)).call(*args, self.abort)
+        except BaseException as error:
+            self._hook_failed(error)
+        self.check()
+        return value
+
+    def _hook_failed(self, error: BaseException) -> None:
+        parts = Parts.of(error)
+        if parts.failure is not None:
+            self._note_failure(parts.failure, in_hook=True)
+        raise parts.fatal or parts.cancelled or parts.failure or error
+
+    async def poll(self, source: GetQueuedMessages | None) -> list[AgentMessage]:
+        """Read a queue. Only the abort flag is looked at before, so that no checkpoint lies between.
+
+        What it gives is remembered until it is taken, so that a cut cannot lose it.
+        """
+        self.check()
+        if source is None:
+            return []
+        callback = self.callback(source, 0)
+        messages: list[AgentMessage] = []
+        try:
+            if callback.is_async:
+                with Piece(self.abort):
+                    messages = list(await callback.call(self.abort))
+            else:
+                messages = list(await callback.call(self.abort))
+        except BaseException as error:
+            self._hook_failed(error)
+        self.record.hand_out(messages, source)
+        self.check()
+        return messages
+
+    async def finish_turn(self) -> AgentTurnDecision | None:
+        """Call the closing hook of a turn; an abort does not cut it, and voids its decision."""
+        record = self.record
+        function = self.config.finish_turn
+        if function is None or record.finish_told:
+            return None
+        await trio.lowlevel.checkpoint_if_cancelled()
+        record.finish_told = True
+        decision: AgentTurnDecision | None = None
+        try:
+            decision = await self.callback(function, 1).call(self.turn_context(), self.abort)
+            if decision is not None:
+                check_choice("the decision of finish_turn", decision, ("continue", "end"))
+        except BaseException as error:
+            self._hook_failed(error)
+        return None if self.abort.requested or record.interrupted is not None else decision
+
+    def turn_context(self) -> AgentTurnContext:
+        """What the hooks of a turn get."""
+        record = self.record
+        return AgentTurnContext(
+            cast("AssistantMessage", record.answer),
+            tuple(record.results),
+            record.context(),
+            MessageView(record.new_messages),
+        )
+
+    # --------------------------------------------------------------- cuts
+
+    def interrupt(self, reason: str | None = None) -> bool:
+        """Cut the open response or batch; False if there is none."""
+        record = self.record
+        work = record.response or record.batch
+        if work is None or self.abort.requested or self.closing:
+            return False
+        record.interrupted = Cut("interrupt", reason)
+        work.cut_off(record.interrupted)
+        return True
+
+    def cancel_tool(self, call_id: str, reason: str | None = None) -> bool:
+        """Cut one call; False if it is unknown or its body is over."""
+        batch = self.record.batch
+        call = batch.find(call_id) if batch is not None else None
+        if call is None or call.over or self.closing:
+            return False
+        call.cut_off(Cut("cancel_tool", reason))
+        return True
+
+    async def close_work(self) -> None:
+        """Close what an interrupt cut, in the normal course of the run."""
+        for step in missing_work(self.record):
+            await self.emit(cast("AgentEvent", step))
+
+    # ------------------------------------------------------------ driving
+
+    async def drive(self, body: Callable[[Run], Awaitable[None]]) -> None:
+        """Run the loop; whatever it leaves open is closed here, and nowhere else."""
+        try:
+            await body(self)
+        except GeneratorExit:
+            raise  # the coroutine is thrown away: nothing may be awaited any more
+        except WorkCut:
+            pass
+        except BaseException as error:  # sorted here, raised below
+            self._note(error)
+        else:
+            return
+        self.closing = True
+        await self._close()
+        self._raise()
+
+    @property
+    def _hard(self) -> bool:
+        """Whether the host cancelled or interrupted: telling is bounded, hooks are not called."""
+        return self.record.cancelled is not None or self.record.fatal is not None
+
+    def _note(self, error: BaseException) -> None:
+        """Write down what ended the normal course, or happened while closing."""
+        parts = Parts.of(error)
+        if parts.failure is not None:
+            self._note_failure(parts.failure)
+        if parts.cancelled is not None:
+            self.record.cancelled = self.record.cancelled or parts.cancelled
+        if parts.fatal is not None:
+            self.record.fatal = self.record.fatal or parts.fatal
+            self._interrupts += 1
+
+    async def _close(self) -> None:
+        try:
+            self.record.give_back()
+        except Exception as error:
+            self._note_failure(error, in_hook=True)
+        # The event that was being told when the run was cut goes to the listeners behind first.
+        await self._tell_closing()
+        for step in missing(self.record):
+            if isinstance(step, FinishTurn):
+                await self._finish_turn_closing()
+            else:
+                self._apply(step)
+                await self._tell_closing()
+
+    async def _finish_turn_closing(self) -> None:
+        if self._hard or self.record.failure is not None:
+            return
+        try:
+            await self.finish_turn()
+        except BaseException as error:  # raised when the run is closed
+            self._note(error)
+
+    async def _tell_closing(self) -> None:
+        """Tell the current event to all, whatever happens on the way.
+
+        After an abort this takes as long as the listeners need. Once the host has cancelled or
+        interrupted, all telling together has ``closing_grace`` seconds; behind that, or after a
+        second interrupt, only plain listeners are told.
+        """
+        while self._next < len(self._queue):
+            try:
+                if not self._hard:
+                    await self._tell()
+                    continue
+                if self._deadline is None:
+                    self._deadline = trio.current_time() + self.config.closing_grace
+                spent = trio.current_time() >= self._deadline or self._interrupts > 1
+                with trio.CancelScope(shield=True, deadline=-math.inf if spent else self._deadline):
+                    await self._tell(plain_only=spent)
+            except BaseException as error:  # raised when the run is closed
+                self._note(error)
+
+    def _raise(self) -> None:
+        record = self.record
+        if record.fatal is not None:
+            raise record.fatal
+        if record.failure is not None:
+            if record.cancelled is not None and record.failure.__context__ is None:
+                record.failure.__context__ = record.cancelled
+            raise record.failure
+        if record.cancelled is not None:
+            raise record.cancelled

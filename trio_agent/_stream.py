@@ -1,0 +1,655 @@
+"""The stream contract: what a model is asked, what it pushes, and how its answer is put together.
+
+A stream function pushes events into a sink and returns the final message. It fails by raising;
+a cancellation passes through it. No iterator outlives its consumer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias, final
+
+import attrs
+import jiter
+import trio
+
+from ._errors import NoStreamFnError, StreamError
+from ._messages import (
+    AssistantContent,
+    AssistantMessage,
+    ErrorKind,
+    Message,
+    StopReason,
+    TextContent,
+    ThinkingContent,
+    ThinkingLevel,
+    ToolCall,
+    Usage,
+)
+from ._transcript import TranscriptContext
+
+__all__ = [
+    "MessageBuilder",
+    "Model",
+    "ModelRequest",
+    "ModelStream",
+    "SimpleModel",
+    "StreamEvent",
+    "StreamFn",
+    "StreamSink",
+    "StreamStart",
+    "TextDelta",
+    "TextEnd",
+    "TextStart",
+    "ThinkingDelta",
+    "ThinkingEnd",
+    "ThinkingStart",
+    "ToolCallDelta",
+    "ToolCallEnd",
+    "ToolCallStart",
+    "get_default_stream_fn",
+    "open_stream",
+    "set_default_stream_fn",
+]
+
+SINK_SIZE = 16
+"""Events that a stream function may be ahead of the listeners before ``send`` waits."""
+
+
+# ---------------------------------------------------------------- request
+
+
+class Model(Protocol):
+    """What an agent is given as its model: a name, and perhaps a way to reach it."""
+
+    @property
+    def provider(self) -> str:
+        """Who runs the model; what ``get_api_key`` is asked with."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """The provider's name for the model."""
+        ...
+
+    @property
+    def stream_fn(self) -> StreamFn | None:
+        """How the model is reached; None leaves it to the agent or the default."""
+        ...
+
+
+@final
+@attrs.frozen
+class SimpleModel:
+    """A model that is a name, and perhaps a stream function."""
+
+    provider: str
+    id: str
+    stream_fn: StreamFn | None = None
+
+
+@final
+@attrs.frozen
+class ModelRequest:
+    """One request to a model."""
+
+    model: Model
+    context: TranscriptContext
+    """The normalised transcript; prompt and tools are in its system messages."""
+    thinking_level: ThinkingLevel = "off"
+    api_key: str | None = attrs.field(default=None, repr=False)
+    session_id: str | None = None
+    """For providers that cache by session."""
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    """What only the stream function reads (``thinking_budgets``, ``on_payload`` ...)."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages: a read-only view that does not change during the request."""
+        return self.context.messages
+
+
+StreamFn: TypeAlias = "Callable[[ModelRequest, StreamSink], Awaitable[AssistantMessage]]"
+"""Asks a model: pushes events into the sink, returns the final message, raises on failure."""
+
+_default_stream_fn: StreamFn | None = None
+
+
+def set_default_stream_fn(stream_fn: StreamFn | None) -> None:
+    """Say how models are reached for which neither agent nor model says it; None forgets it."""
+    global _default_stream_fn  # noqa: PLW0603 - a process-wide default, as in pi
+    _default_stream_fn = stream_fn
+
+
+def get_default_stream_fn() -> StreamFn | None:
+    """What :func:`set_default_stream_fn` was given last."""
+    return _default_stream_fn
+
+
+def resolve_stream_fn(stream_fn: StreamFn | None, model: Model) -> StreamFn:
+    """The stream function for a model: the caller's, else the model's own, else the default."""
+    found = stream_fn or model.stream_fn or _default_stream_fn
+    if found is None:
+        raise NoStreamFnError(
+            f"nobody said how the model {model.provider}/{model.id} is reached: give stream_fn=..., "
+            "a model that has one, or call set_default_stream_fn()"
+        )
+    return found
+
+
+# ----------------------------------------------------------------- events
+
+
+@attrs.frozen(eq=False)
+class _Event:
+    """One step of an answer; refers to the builder at the position of the step."""
+
+    type: ClassVar[str]
+    builder: MessageBuilder = attrs.field(repr=False)
+    position: int = attrs.field(repr=False)
+
+    @property
+    def partial(self) -> AssistantMessage:
+        """The message as it was at this step; built anew whenever somebody asks."""
+        return self.builder.snapshot(self.position)
+
+
+@attrs.frozen(eq=False)
+class _BlockEvent(_Event):
+    index: int
+    """The position of the block in the content."""
+
+
+@attrs.frozen(eq=False)
+class _DeltaEvent(_BlockEvent):
+    delta: str
+    """What was added."""
+
+
+@final
+@attrs.frozen(eq=False)
+class StreamStart(_Event):
+    """The answer begins."""
+
+    type: ClassVar[Literal["start"]] = "start"
+
+
+@final
+@attrs.frozen(eq=False)
+class TextStart(_BlockEvent):
+    """A text block begins, empty."""
+
+    type: ClassVar[Literal["text_start"]] = "text_start"
+
+
+@final
+@attrs.frozen(eq=False)
+class TextDelta(_DeltaEvent):
+    """A text block grew."""
+
+    type: ClassVar[Literal["text_delta"]] = "text_delta"
+
+
+@final
+@attrs.frozen(eq=False)
+class TextEnd(_BlockEvent):
+    """A text block is complete."""
+
+    type: ClassVar[Literal["text_end"]] = "text_end"
+
+
+@final
+@attrs.frozen(eq=False)
+class ThinkingStart(_BlockEvent):
+    """A thinking block begins."""
+
+    type: ClassVar[Literal["thinking_start"]] = "thinking_start"
+
+
+@final
+@attrs.frozen(eq=False)
+class ThinkingDelta(_DeltaEvent):
+    """A thinking block grew."""
+
+    type: ClassVar[Literal["thinking_delta"]] = "thinking_delta"
+
+
+@final
+@attrs.frozen(eq=False)
+class ThinkingEnd(_BlockEvent):
+    """A thinking block is complete."""
+
+    type: ClassVar[Literal["thinking_end"]] = "thinking_end"
+
+
+@final
+@attrs.frozen(eq=False)
+class ToolCallStart(_BlockEvent):
+    """A tool call begins; its name is known, its arguments are not."""
+
+    type: ClassVar[Literal["toolcall_start"]] = "toolcall_start"
+
+
+@final
+@attrs.frozen(eq=False)
+class ToolCallDelta(_DeltaEvent):
+    """The JSON text of a call's arguments grew."""
+
+    type: ClassVar[Literal["toolcall_delta"]] = "toolcall_delta"
+
+
+@final
+@attrs.frozen(eq=False)
+class ToolCallEnd(_BlockEvent):
+    """A tool call is complete."""
+
+    type: ClassVar[Literal["toolcall_end"]] = "toolcall_end"
+
+
+StreamEvent: TypeAlias = (
+    StreamStart
+    | TextStart
+    | TextDelta
+    | TextEnd
+    | ThinkingStart
+    | ThinkingDelta
+    | ThinkingEnd
+    | ToolCallStart
+    | ToolCallDelta
+    | ToolCallEnd
+)
+"""What a stream function sends, by class or by ``type`` (pi's names)."""
+
+
+# ---------------------------------------------------------------- builder
+
+
+def parse_partial_arguments(text: str) -> dict[str, Any]:
+    """What can be seen of unfinished arguments; good for looking, never for executing."""
+    if not text.strip():
+        return {}
+    try:
+        value = jiter.from_json(text.encode("utf-8", "surrogatepass"), partial_mode="trailing-strings")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
+    """Parse finished arguments strictly.
+
+    Nothing at all counts as ``{}`` (B66). Raw control characters inside strings are kept (B62:
+    several models send them, and they can mean nothing else). Of a repeated key the last value
+    counts, as in the preview (B70).
+
+    Returns:
+      the arguments and None; or ``{}`` and why the text is no JSON object.
+    """
+    if not text.strip():
+        return {}, None
+    try:
+        value = json.loads(text, strict=False, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        return {}, f"the arguments are no valid JSON: {error}"
+    if not isinstance(value, dict):
+        return {}, f"the arguments are {text.strip()[:40]!r}, but must be a JSON object"
+    return value, None
+
+
+class _Block:
+    """One block of an answer: the pieces of its text, and what else is known of it."""
+
+    __slots__ = ("arguments", "call_id", "ended", "kind", "name", "pieces", "redacted", "signature")
+
+    def __init__(self, kind: str, call_id: str = "", name: str = "") -> None:
+        self.kind = kind
+        self.pieces: list[str] = []
+        self.call_id = call_id
+        self.name = name
+        self.arguments: Mapping[str, Any] | None = None
+        self.signature: str | None = None
+        self.redacted = False
+        self.ended = False
+
+
+class _Cursor:
+    """How far a snapshot has read the log: for each block, its text so far and whether it ended."""
+
+    __slots__ = ("counts", "ended", "position", "texts")
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.counts: list[int] = []
+        self.ended: list[bool] = []
+        self.texts: list[tuple[int, str]] = []
+
+
+_START, _DELTA, _END = range(3)
+
+
+@final
+class MessageBuilder:
+    """Puts an answer together and makes the events that tell of it; shared by all providers.
+
+    Each method takes one step and returns its event, to be given to ``sink.send``. A step costs the
+    same however long the answer is. Where a provider's blocks overlap, ``index`` names the block
+    (its position in the content); by default it is the last one.
+
+    Attributes:
+      api, provider, model, response_id, raw_stop_reason, usage: put into the final message; may be
+        set at any time.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_cursor",
+        "_log",
+        "_partial_arguments",
+        "api",
+        "model",
+        "provider",
+        "raw_stop_reason",
+        "response_id",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        request: ModelRequest | None = None,
+        *,
+        api: str = "",
+        partial_arguments: Callable[[str], dict[str, Any]] = parse_partial_arguments,
+    ) -> None:
+        self.api = api
+        self.provider = request.model.provider if request is not None else ""
+        self.model = request.model.id if request is not None else ""
+        self.response_id: str | None = None
+        self.raw_stop_reason: str | None = None
+        self.usage = Usage()
+        self._blocks: list[_Block] = []
+        # One number for each step: three times the index of its block, plus what the step was.
+        self._log: list[int] = []
+        self._cursor = _Cursor()
+        self._partial_arguments = partial_arguments
+
+    # Steps.
+
+    def start(self) -> StreamStart:
+        """The answer begins."""
+        return StreamStart(self, len(self._log))
+
+    def text_start(self) -> TextStart:
+        """A text block begins."""
+        return TextStart(self, *self._begin(_Block("text")))
+
+    def text_delta(self, delta: str, index: int | None = None) -> TextDelta:
+        """A text block grows."""
+        index = self._grow("text", delta, index)
+        return TextDelta(self, len(self._log), index, delta)
+
+    def text_end(self, index: int | None = None, *, signature: str | None = None) -> TextEnd:
+        """A text block is complete."""
+        return TextEnd(self, *self._end("text", index, signature))
+
+    def thinking_start(self, *, redacted: bool = False) -> ThinkingStart:
+        """A thinking block begins."""
+        block = _Block("thinking")
+        block.redacted = redacted
+        return ThinkingStart(self, *self._begin(block))
+
+    def thinking_delta(self, delta: str, index: int | None = None) -> ThinkingDelta:
+        """A thinking block grows."""
+        index = self._grow("thinking", delta, index)
+        return ThinkingDelta(self, len(self._log), index, delta)
+
+    def thinking_end(self, index: int | None = None, *, signature: str | None = None) -> ThinkingEnd:
+        """A thinking block is complete."""
+        return ThinkingEnd(self, *self._end("thinking", index, signature))
+
+    def tool_call_start(self, id: str, name: str) -> ToolCallStart:
+        """A tool call begins."""
+        return ToolCallStart(self, *self._begin(_Block("toolcall", id, name)))
+
+    def tool_call_delta(self, delta: str, index: int | None = None) -> ToolCallDelta:
+        """The JSON text of a call's arguments grows."""
+        index = self._grow("toolcall", delta, index)
+        return ToolCallDelta(self, len(self._log), index, delta)
+
+    def tool_call_end(
+        self,
+        index: int | None = None,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        signature: str | None = None,
+    ) -> ToolCallEnd:
+        """A tool call is complete.
+
+        Args:
+          index: which block; by default the last.
+          arguments: the arguments, from providers that send them whole. By default the text that
+            was streamed is parsed, strictly.
+          signature: the provider's own mark on the call.
+        """
+        index, block = self._find("toolcall", index)
+        block.arguments = arguments
+        return ToolCallEnd(self, *self._end("toolcall", index, signature))
+
+    # What came of it.
+
+    def finish(
+        self,
+        stop_reason: StopReason,
+        *,
+        error_message: str | None = None,
+        error_kind: ErrorKind | None = None,
+    ) -> AssistantMessage:
+        """The final message. Arguments that are no strict JSON object mark their call with the error."""
+        return self._message(len(self._log), stop_reason, error_message, error_kind)
+
+    def snapshot(
+        self,
+        position: int | None = None,
+        stop_reason: StopReason = "pending",
+        *,
+        error_message: str | None = None,
+        error_kind: ErrorKind | None = None,
+    ) -> AssistantMessage:
+        """The message as it was at a position (an event's ``position``), or as it is now.
+
+        Usage and ids are those known when this is called.
+        """
+        at = len(self._log) if position is None else position
+        return self._message(at, stop_reason, error_message, error_kind)
+
+    # Details.
+
+    def _begin(self, block: _Block) -> tuple[int, int]:
+        index = len(self._blocks)
+        self._blocks.append(block)
+        self._log.append(3 * index + _START)
+        return len(self._log), index
+
+    def _find(self, kind: str, index: int | None) -> tuple[int, _Block]:
+        if index is None:
+            index = len(self._blocks) - 1
+        block = self._blocks[index] if 0 <= index < len(self._blocks) else None
+        if block is None or block.kind != kind or block.ended:
+            raise StreamError(f"there is no open {kind} block {index}; begin it with its _start method")
+        return index, block
+
+    def _grow(self, kind: str, delta: str, index: int | None) -> int:
+        index, block = self._find(kind, index)
+        block.pieces.append(delta)
+        self._log.append(3 * index + _DELTA)
+        return index
+
+    def _end(self, kind: str, index: int | None, signature: str | None) -> tuple[int, int]:
+        index, block = self._find(kind, index)
+        block.ended = True
+        block.signature = signature
+        self._log.append(3 * index + _END)
+        return len(self._log), index
+
+    def _message(
+        self, position: int, stop_reason: StopReason, error_message: str | None, error_kind: ErrorKind | None
+    ) -> AssistantMessage:
+        if position < self._cursor.position:
+            self._cursor = _Cursor()
+        cursor = self._cursor
+        for entry in self._log[cursor.position : position]:
+            index, step = divmod(entry, 3)
+            if step == _START:
+                cursor.counts.append(0)
+                cursor.ended.append(False)
+                cursor.texts.append((0, ""))
+            elif step == _DELTA:
+                cursor.counts[index] += 1
+            else:
+                cursor.ended[index] = True
+        cursor.position = position
+        return AssistantMessage(
+            tuple(self._content(cursor, index) for index in range(len(cursor.counts))),
+            stop_reason=stop_reason,
+            error_message=error_message,
+            error_kind=error_kind,
+            usage=self.usage,
+            api=self.api,
+            provider=self.provider,
+            model=self.model,
+            response_id=self.response_id,
+            raw_stop_reason=self.raw_stop_reason,
+        )
+
+    def _content(self, cursor: _Cursor, index: int) -> AssistantContent:
+        block = self._blocks[index]
+        had, text = cursor.texts[index]
+        if had < cursor.counts[index]:
+            text = "".join((text, *block.pieces[had : cursor.counts[index]]))
+            cursor.texts[index] = (cursor.counts[index], text)
+        ended = cursor.ended[index]
+        signature = block.signature if ended else None
+        if block.kind == "text":
+            return TextContent(text, text_signature=signature)
+        if block.kind == "thinking":
+            return ThinkingContent(text, thinking_signature=signature, redacted=block.redacted)
+        if not ended:
+            return ToolCall(block.call_id, block.name, self._partial_arguments(text))
+        if block.arguments is not None:
+            return ToolCall(block.call_id, block.name, block.arguments, thought_signature=signature)
+        arguments, error = parse_arguments(text)
+        return ToolCall(
+            block.call_id,
+            block.name,
+            arguments,
+            arguments_error=error,
+            raw_arguments=None if error is None else text,
+            thought_signature=signature,
+        )
+
+
+# ------------------------------------------------------------------- sink
+
+
+@final
+class StreamSink:
+    """Where a stream function sends its events: a small bounded buffer in front of the listeners."""
+
+    __slots__ = ("_channel",)
+
+    def __init__(self, channel: trio.MemorySendChannel[StreamEvent]) -> None:
+        self._channel = channel
+
+    async def send(self, event: StreamEvent) -> None:
+        """Hand over an event; the listeners get it in order.
+
+        No checkpoint while there is room in the buffer; else it waits until there is. Cancelled
+        while waiting, the event is not sent.
+        """
+        try:
+            self._channel.send_nowait(event)
+        except trio.WouldBlock:
+            await self._channel.send(event)
+
+
+@final
+class ModelStream:
+    """The pull form of one answer: iterate over its events, then read :attr:`result`."""
+
+    def __init__(self, channel: trio.MemoryReceiveChannel[StreamEvent]) -> None:
+        self._channel = channel
+        self._result: AssistantMessage | None = None
+        self._error: BaseException | None = None
+
+    def __aiter__(self) -> ModelStream:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        """The next event; raises what the stream function raised, once all events are read."""
+        try:
+            return await self._channel.receive()
+        except trio.EndOfChannel:
+            pass
+        if self._error is not None:
+            raise self._error
+        raise StopAsyncIteration
+
+    @property
+    def result(self) -> AssistantMessage:
+        """The final message.
+
+        Raises:
+          StreamError: the events have not all been read.
+        """
+        if self._result is None:
+            raise StreamError("the answer is not complete yet: iterate to its end first")
+        return self._result
+
+
+@asynccontextmanager
+async def open_stream(stream_fn: StreamFn, request: ModelRequest) -> AsyncGenerator[ModelStream]:
+    """Ask a model and iterate over the events of its answer.
+
+    ``async with open_stream(stream_fn, request) as events: async for event in events: ...``, then
+    ``events.result``. Leaving the block early cancels the stream function and waits for it. What
+    the block raises comes out bare.
+    """
+    send, receive = trio.open_memory_channel[StreamEvent](SINK_SIZE)
+    stream = ModelStream(receive)
+
+    async def produce() -> None:
+        with send:
+            try:
+                stream._result = await stream_fn(request, StreamSink(send))
+            except Exception as error:  # raised where the events are read
+                stream._error = error
+
+    error: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            with receive:
+                try:
+                    yield stream
+                except Exception as raised:  # the nursery would wrap it in a group
+                    error = raised
+            nursery.cancel_scope.cancel(reason="the block of open_stream() was left")
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+    if error is not None:
+        raise error

@@ -1,0 +1,21 @@
+"""The command line: ``trio-agent``, also ``python -m trio_agent``. It needs the extra ``cli``."""
+
+import sys
+from typing import NoReturn
+
+__all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command line and leave the process with its exit code."""
+    try:
+        from ._main import run_program  # noqa: PLC0415 - the extra may be missing
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        print(  # noqa: T201 - there is no click to print with
+            f"trio-agent: the command line needs {error.name}; install it with: pip install 'trio_agent[cli]'",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    sys.exit(run_program())

@@ -1,0 +1,80 @@
+"""Standard output, written so that nobody who reads slowly can hold up the program."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections.abc import Callable
+from typing import final
+
+import trio
+
+__all__ = ["Output", "without_controls"]
+
+_CHUNK = 4096
+"""A pipe that is ready takes as much without waiting (PIPE_BUF)."""
+
+
+@final
+class Output:
+    """Where a run's output goes. Trio waits until there is room, so signals are heard meanwhile.
+
+    Args:
+      fd: the descriptor; it stays in the mode that it has, for others may share it.
+      on_closed: called once when nobody reads any more or nothing can be written.
+    """
+
+    def __init__(self, fd: int | None, on_closed: Callable[[], None]) -> None:
+        self._fd = -1 if fd is None else fd
+        self._on_closed = on_closed
+        self._patience = math.inf
+        self._waiting: trio.CancelScope | None = None
+        # What a cancellation left unwritten: it goes ahead of the next, so that no line is cut.
+        self._pending = bytearray()
+        self.closed = fd is None
+        """True once nothing is written any more."""
+        self.error: OSError | None = None
+        """Why, if it was not that the reader went away."""
+        mode = 0 if fd is None else os.fstat(fd).st_mode
+        # Files and /dev/null are always ready, and the kernel refuses to be asked about them.
+        self._can_wait = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or (fd is not None and os.isatty(fd))
+
+    def hurry(self, seconds: float) -> None:
+        """From now on wait no longer than this for a reader that does not read; then write no more."""
+        self._patience = seconds
+        if self._waiting is not None:
+            self._waiting.deadline = trio.current_time() + seconds
+
+    async def write(self, data: bytes) -> None:
+        """Write all of it. Cancelled, the rest stays for the next time."""
+        self._pending += data
+        try:
+            while self._pending and not self.closed:
+                if self._can_wait:
+                    with trio.move_on_after(self._patience) as self._waiting:
+                        await trio.lowlevel.wait_writable(self._fd)
+                    if self._waiting.cancelled_caught:
+                        self.closed = True
+                        return
+                del self._pending[: os.write(self._fd, self._pending[:_CHUNK])]
+        except (BrokenPipeError, ConnectionResetError):
+            self._close(None)
+        except OSError as error:
+            self._close(error)
+        finally:
+            self._waiting = None
+
+    def _close(self, error: OSError | None) -> None:
+        self.closed = True
+        self.error = error
+        self._on_closed()
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def without_controls(text: str) -> str:
+    """Text with control characters written out, for what a model or tool says is no command to a terminal."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -1,0 +1,33 @@
+"""For tests: a model that answers from a script, and scenarios that pin what an agent does.
+
+:class:`ScriptedModel` stands in for a provider. :func:`run_scenario` plays a scenario file on a
+virtual clock and gives the :class:`Trace` of everything that happened; :func:`compare` finds the
+first difference between two traces.
+"""
+
+from ._errors import ScenarioStuckError as ScenarioStuckError
+from ._errors import SchedulerError as SchedulerError
+from ._errors import ScriptError as ScriptError
+from ._errors import ScriptExhaustedError as ScriptExhaustedError
+from ._errors import ScriptNotExhaustedError as ScriptNotExhaustedError
+from ._runner import run_scenario as run_scenario
+from ._scenario import Scenario as Scenario
+from ._scenario_parts import HostMessage as HostMessage
+from ._scenario_parts import ScriptedFailure as ScriptedFailure
+from ._scheduler import seeded_scheduler as seeded_scheduler
+from ._script import Block as Block
+from ._script import PlainTurn as PlainTurn
+from ._script import ScriptedModel as ScriptedModel
+from ._script import Turn as Turn
+from ._trace import Departure as Departure
+from ._trace import Difference as Difference
+from ._trace import Trace as Trace
+from ._trace import Verdict as Verdict
+from ._trace import compare as compare
+from ._trace import judge as judge
+from ._trace import load_departures as load_departures
+
+for _item in list(globals().values()):
+    if getattr(_item, "__module__", "").startswith(__name__ + "."):
+        _item.__module__ = __name__
+del _item

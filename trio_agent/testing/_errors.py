@@ -1,0 +1,80 @@
+"""The errors of the testing kit.
+
+::
+
+    TrioAgentError
+    ├── ScriptError                     a script holds something that is no turn
+    │   ├── ScriptExhaustedError        a model was asked for more turns than its script holds
+    │   └── ScriptNotExhaustedError     (also AssertionError) turns of a script are left
+    ├── ScenarioStuckError              a scenario does not come to its end
+    └── SchedulerError                  this release of Trio cannot be seeded
+
+A scenario file that is broken is a :class:`~trio_agent.FormatError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trio_agent._errors import TrioAgentError
+
+__all__ = [
+    "ScenarioStuckError",
+    "SchedulerError",
+    "ScriptError",
+    "ScriptExhaustedError",
+    "ScriptNotExhaustedError",
+]
+
+
+class ScriptError(TrioAgentError):
+    """A script holds something that is no turn, or a turn's function answered with such a thing."""
+
+
+class ScriptExhaustedError(ScriptError):
+    """A scripted model was asked for more turns than its script holds.
+
+    Attributes:
+      held: how many turns the script holds.
+    """
+
+    def __init__(self, message: str, held: int = 0) -> None:
+        super().__init__(message, held)
+        self.held = held
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ScriptNotExhaustedError(ScriptError, AssertionError):
+    """A scripted model was asked for fewer turns than its script holds.
+
+    Attributes:
+      left: how many turns were never asked for.
+    """
+
+    def __init__(self, message: str, left: int = 0) -> None:
+        super().__init__(message, left)
+        self.left = left
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ScenarioStuckError(TrioAgentError):
+    """A scenario does not come to its end: every task waits and nothing is due, or it runs on and on.
+
+    Attributes:
+      entries: the trace until then.
+    """
+
+    def __init__(self, message: str, entries: Sequence[object] = ()) -> None:
+        super().__init__(message, tuple(entries))
+        self.entries = tuple(entries)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SchedulerError(TrioAgentError):
+    """This release of Trio keeps its scheduler's random numbers elsewhere, so it cannot be seeded."""

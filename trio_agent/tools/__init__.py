@@ -1,0 +1,22 @@
+"""Ready-made tools. Each is made by a factory that takes the host's limits, and is an ordinary Tool."""
+
+from ._files import read_file as read_file
+from ._process import ProcessLeftError as ProcessLeftError
+from ._root import PathError as PathError
+from ._search import SearchError as SearchError
+from ._search import search_text as search_text
+from ._shell import DEFAULT_ENVIRONMENT as DEFAULT_ENVIRONMENT
+from ._shell import default_environment as default_environment
+from ._shell import run_command as run_command
+
+for _name in (
+    "PathError",
+    "ProcessLeftError",
+    "SearchError",
+    "default_environment",
+    "read_file",
+    "run_command",
+    "search_text",
+):
+    globals()[_name].__module__ = __name__  # the public path, as in Trio
+del _name

@@ -1,0 +1,144 @@
+"""Opening files below a root that no path can leave.
+
+A path is walked part by part, each part opened relative to the directory that is held open before
+it and never through a symbolic link. Links are followed by hand, so they lead where the walk may
+go. What was checked is what is open: a link or directory that changes in between makes an error,
+or another file below the root, but never one outside of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import final
+
+from trio_agent._errors import TrioAgentError
+
+from ._output import printable
+
+__all__ = ["PathError", "Root"]
+
+_WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: a FIFO is opened at once in place of waiting for somebody who writes into it.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+_LINK_ERRNOS = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
+_MAX_LINKS = 40
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+_TEXTS = {
+    errno.ENOENT: "there is no {path}",
+    errno.EACCES: "no permission to open {path}",
+    errno.EPERM: "no permission to open {path}",
+    errno.ELOOP: "{path} goes through too many symbolic links",
+    errno.ENOTDIR: "{path} goes through something that is no directory",
+    errno.ENXIO: "{path} is no regular file",
+    errno.ENAMETOOLONG: "the path {path:.80} ... is too long",
+}
+
+
+class PathError(TrioAgentError):
+    """A tool cannot open what a path names; the text is meant for the model."""
+
+
+@final
+class Root:
+    """A directory that paths are relative to and cannot leave.
+
+    Args:
+      path: the directory. Symbolic links in this path itself are the host's own and are followed.
+
+    Raises:
+      NotADirectoryError: it is none (or is missing).
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.realpath(path)
+        if not os.path.isdir(self.path):  # noqa: PTH112 - os throughout: this module works with fds
+            raise NotADirectoryError(errno.ENOTDIR, "the root is no directory", os.fspath(path))
+
+    def open(self, path: str) -> int:
+        """Open a file or directory for reading. Blocks; for worker threads.
+
+        Returns:
+          a file descriptor, in non-blocking mode, that the caller closes.
+
+        Raises:
+          PathError: it cannot be opened, or lies outside of the root.
+        """
+        try:
+            return self._open(path)
+        except OSError as error:
+            text = _TEXTS.get(error.errno or 0, "cannot open {path}: " + (error.strerror or str(error)))
+            raise PathError(text.format(path=printable(path) or "''")) from error
+        except ValueError as error:  # a NUL, or a surrogate that stands for no byte
+            raise PathError(f"{printable(path)!r} is no possible path: {error}") from error
+
+    def open_regular(self, path: str, *, directories: bool = False) -> int:
+        """What :meth:`open` does, for regular files only, or these and directories."""
+        fd = self.open(path)
+        try:
+            mode = os.fstat(fd).st_mode
+            if not stat.S_ISREG(mode) and not (directories and stat.S_ISDIR(mode)):
+                kind = next((name for test, name in _KINDS if test(mode)), "no regular file")
+                raise PathError(f"{printable(path)} is {kind}, not a file")
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _open(self, path: str) -> int:
+        held = [os.open(self.path, _WALK & ~os.O_NOFOLLOW)]
+        parts = self._parts(path, path)
+        links = 0
+        try:
+            while parts:
+                name = parts.pop()
+                if name == "..":
+                    if len(held) == 1:
+                        raise self._outside(path)
+                    # The directory that was walked through, not what ".." means on disk by now.
+                    os.close(held.pop())
+                    continue
+                try:
+                    fd = os.open(name, _WALK if parts else _READ, dir_fd=held[-1])
+                except OSError as error:
+                    if error.errno not in _LINK_ERRNOS:
+                        raise
+                    try:
+                        target = os.readlink(name, dir_fd=held[-1])
+                    except OSError:
+                        raise error from None
+                    links += 1
+                    if links > _MAX_LINKS:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+                    if target.startswith("/"):
+                        while len(held) > 1:
+                            os.close(held.pop())
+                    parts.extend(self._parts(target, path))
+                    continue
+                if not parts:
+                    return fd
+                held.append(fd)
+            return os.open(".", _READ, dir_fd=held[-1])
+        finally:
+            for fd in held:
+                os.close(fd)
+
+    def _parts(self, path: str, asked: str) -> list[str]:
+        """The parts of a path from the root on, last one first."""
+        if path.startswith("/"):
+            if path != self.path and not path.startswith(self.path.rstrip("/") + "/"):
+                raise self._outside(asked)
+            path = path[len(self.path) :]
+        return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+    def _outside(self, path: str) -> PathError:
+        return PathError(f"{printable(path)} lies outside of the root; give a path below it")
