@@ -12,8 +12,6 @@ from typing import Literal, TypeAlias, final
 import attrs
 import trio
 
-__all__ = ["Abort", "Cut", "CutCause", "Piece", "WorkCut"]
-
 CutCause: TypeAlias = Literal["abort", "interrupt", "cancel_tool", "timeout"]
 
 
@@ -36,18 +34,16 @@ class WorkCut(Exception):
     """Raised where the normal course ends because the run, or its current work, was cut."""
 
 
+@attrs.define(eq=False)
 class Piece:
     """A piece of work that can be cut by itself: a response, a call, a hook.
 
     Used as a context manager it is the piece's scope, registered with the Abort while it is open.
     """
 
-    __slots__ = ("abort", "cut", "scope")
-
-    def __init__(self, abort: Abort) -> None:
-        self.abort = abort
-        self.cut: Cut | None = None
-        self.scope: trio.CancelScope | None = None
+    abort: Abort
+    cut: Cut | None = attrs.field(default=None, init=False)
+    scope: trio.CancelScope | None = attrs.field(default=None, init=False)
 
     def cut_off(self, cut: Cut) -> None:
         """Write down why, and cancel the scope if there is one. The first cause stands."""

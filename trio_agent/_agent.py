@@ -49,8 +49,6 @@ from ._stream import Model, StreamFn
 from ._tool import AgentContext, Tool, ToolExecutionMode
 from ._transcript import create_initial_system_message, get_current_system_message
 
-__all__ = ["Agent"]
-
 _log = logging.getLogger("trio_agent")
 
 _inside: ContextVar[tuple[Agent, ...]] = ContextVar("trio_agent_inside", default=())
@@ -245,9 +243,7 @@ class Agent:
         checked = tuple(tools)
         for tool in checked:
             if not isinstance(tool, Tool):
-                raise UsageError(
-                    f"{tool!r:.80} is no Tool; make one with the decorator @tool or with Tool(...)"
-                )
+                raise UsageError(f"{tool!r:.80} is no Tool; make one with the decorator @tool or with Tool(...)")
         self._state._tools = checked
 
     @property
@@ -330,9 +326,7 @@ class Agent:
 
     @asynccontextmanager
     async def run(
-        self,
-        prompt: str | AgentMessage | Iterable[AgentMessage] | None = None,
-        images: Iterable[ImageContent] = (),
+        self, prompt: str | AgentMessage | Iterable[AgentMessage] | None = None, images: Iterable[ImageContent] = ()
     ) -> AsyncGenerator[EventStream[RunResult]]:
         """Run and iterate over the events, or over the text, while the block lasts.
 
@@ -526,9 +520,7 @@ class Agent:
           UsageError: called from inside the agent's own run, which would wait for itself.
         """
         if self in _inside.get():
-            raise UsageError(
-                "wait_for_idle() was called from inside the agent's own run; it would wait for itself"
-            )
+            raise UsageError("wait_for_idle() was called from inside the agent's own run; it would wait for itself")
         await trio.lowlevel.checkpoint()
         while self._run is not None:
             await self._idle.wait()

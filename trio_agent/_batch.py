@@ -19,8 +19,6 @@ from ._messages import AssistantMessage
 from ._open import Batch, Call, cut_result, error_result
 from ._run import Run
 
-__all__ = ["run_batch"]
-
 
 async def run_batch(run: Run, answer: AssistantMessage) -> bool:
     """Run the tool calls of an answer and tell of them.
@@ -189,9 +187,7 @@ class _Runner:
             call.outcome = cut_result(record, call)
         elif limit is not None and record.tool_calls >= limit:
             record.limit_hit = True
-            call.outcome = error_result(
-                f"Not executed: the run's limit of {limit} tool calls is reached.", "limit"
-            )
+            call.outcome = error_result(f"Not executed: the run's limit of {limit} tool calls is reached.", "limit")
         else:
             record.tool_calls += 1
         return call.outcome is not None

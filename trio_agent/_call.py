@@ -30,8 +30,6 @@ from ._messages import AssistantMessage, ToolCall
 from ._open import Call, error_result, error_text, timeout_text
 from ._tool import AgentContext, Tool, ToolCallOutcome, ToolContext, ToolResult, as_tool_result
 
-__all__ = ["Caller", "run_tool_call"]
-
 _held: ContextVar[tuple[trio.CapacityLimiter, ...]] = ContextVar("trio_agent_held_limiters", default=())
 """The limiters that the calls around the current one hold."""
 
@@ -113,9 +111,7 @@ class Caller:
             with call:
                 verdict = await before.call(question, self.abort)
                 if verdict is not None and not isinstance(verdict, BeforeToolCallResult):
-                    raise TypeError(
-                        f"before_tool_call answered {verdict!r:.80}, not a BeforeToolCallResult or None"
-                    )
+                    raise TypeError(f"before_tool_call answered {verdict!r:.80}, not a BeforeToolCallResult or None")
         except BaseException as error:
             parts = Parts.of(error)
             if parts.fatal is not None or parts.cancelled is not None:
@@ -147,7 +143,10 @@ class Caller:
         cancelled: BaseException | None = None
         try:
             with call as scope:
-                result = await self._limited(call, tool, scope)
+                if tool.limiter is None and self.slots is None:
+                    result = await self._body(call, tool, scope)
+                else:
+                    result = await self._limited(call, tool, scope)
         except BaseException as error:
             parts = Parts.of(error)
             if parts.fatal is not None:
@@ -186,8 +185,6 @@ class Caller:
     async def _limited(self, call: Call, tool: Tool, scope: trio.CancelScope) -> ToolResult:
         """Hold the limiters, the tool's own first, around the body."""
         limiter = tool.limiter
-        if limiter is None and self.slots is None:
-            return await self._body(call, tool, scope)
         held = _held.get()
         if limiter in held and limiter.available_tokens < 1:
             return error_result(
@@ -215,14 +212,14 @@ class Caller:
         if tool.timeout is not None:
             scope.deadline = trio.current_time() + tool.timeout
         call.entered = True
-        runtime = Runtime(self, call)
+        context = ToolContext(self, call)
         try:
             if tool.is_async:
-                value = await enter(tool.execute, call.args, runtime.tool_context)
+                value = await enter(tool.execute, call.args, context)
             elif tool.in_thread:
-                value = await self._in_thread(call, tool, runtime.tool_context)
+                value = await self._in_thread(call, tool, context)
             else:
-                value = enter_plain(tool.execute, call.args, runtime.tool_context)
+                value = enter_plain(tool.execute, call.args, context)
             if not tool.is_async and inspect.isawaitable(value):
                 value = await enter(lambda: value)
         finally:
@@ -248,6 +245,38 @@ class Caller:
             thread_name=f"trio_agent tool {tool.name}",
         )
 
+    # ------------------------------------------------------- what tools do
+
+    @trio.lowlevel.enable_ki_protection
+    async def update(self, call: Call, partial: ToolResult) -> None:
+        """Hand over an update; wait if the one before is not told yet."""
+        while not call.deaf and call.untold is not None:
+            await heard(call)
+        if call.deaf:
+            return
+        if call.post is not None:
+            call.untold = partial
+            call.post(call)
+        elif call.on_update is not None:
+            enter_plain(call.on_update, partial)
+
+    def update_from_thread(self, call: Call, partial: ToolResult) -> None:
+        """Hand over an update from the tool's worker thread."""
+        if call.deaf:
+            return
+        try:
+            trio.from_thread.run(self.update, call, partial)
+        except trio.RunFinishedError:
+            return  # the call ended, and Trio with it
+        except RuntimeError:
+            # A thread that the tool started itself; Trio cannot tell where it belongs.
+            trio.from_thread.run(self.update, call, partial, trio_token=call.token)
+
+    @trio.lowlevel.enable_ki_protection
+    async def run_nested(self, call: Call, tool_call: ToolCall) -> ToolCallOutcome:
+        """Run another tool, with the same hooks."""
+        return await nested(self, tool_call, call.context, call.depth + 1)
+
     # ------------------------------------------------------------- finish
 
     async def _ask_after(self, call: Call, after: Callback, result: ToolResult) -> ToolResult:
@@ -257,9 +286,7 @@ class Caller:
         try:
             answer = await after.call(told, self.abort)
             if answer is not None and not isinstance(answer, AfterToolCallResult):
-                raise TypeError(
-                    f"after_tool_call answered {answer!r:.80}, not an AfterToolCallResult or None"
-                )
+                raise TypeError(f"after_tool_call answered {answer!r:.80}, not an AfterToolCallResult or None")
         except BaseException as error:
             parts = Parts.of(error)
             if parts.fatal is not None or parts.cancelled is not None:
@@ -290,68 +317,6 @@ async def heard(call: Call) -> None:
         if call.waiter is None:
             call.waiter = trio.Event()
         await call.waiter.wait()
-
-
-# ----------------------------------------------------------------- inside
-
-
-@final
-class Runtime:
-    """What a running call offers to its tool."""
-
-    __slots__ = ("_call", "_caller", "tool_context")
-
-    def __init__(self, caller: Caller, call: Call) -> None:
-        self._caller = caller
-        self._call = call
-        self.tool_context = ToolContext(self)
-
-    @property
-    def tool_call(self) -> ToolCall:
-        """The call."""
-        return self._call.tool_call
-
-    @property
-    def assistant_message(self) -> AssistantMessage:
-        """Who asked for it."""
-        return self._caller.assistant_message
-
-    @property
-    def context(self) -> AgentContext:
-        """The context when it was prepared."""
-        return self._call.context
-
-    @trio.lowlevel.enable_ki_protection
-    async def update(self, partial: ToolResult) -> None:
-        """Hand over an update; wait if the one before is not told yet."""
-        call = self._call
-        while not call.deaf and call.untold is not None:
-            await heard(call)
-        if call.deaf:
-            return
-        if call.post is not None:
-            call.untold = partial
-            call.post(call)
-        elif call.on_update is not None:
-            enter_plain(call.on_update, partial)
-
-    def update_from_thread(self, partial: ToolResult) -> None:
-        """Hand over an update from the tool's worker thread."""
-        call = self._call
-        if call.deaf:
-            return
-        try:
-            trio.from_thread.run(self.update, partial)
-        except trio.RunFinishedError:
-            return  # the call ended, and Trio with it
-        except RuntimeError:
-            # A thread that the tool started itself; Trio cannot tell where it belongs.
-            trio.from_thread.run(self.update, partial, trio_token=call.token)
-
-    @trio.lowlevel.enable_ki_protection
-    async def run_nested(self, tool_call: ToolCall) -> ToolCallOutcome:
-        """Run another tool, with the same hooks."""
-        return await nested(self._caller, tool_call, self._call.context, self._call.depth + 1)
 
 
 async def nested(
@@ -413,9 +378,7 @@ async def run_tool_call(
     context = AgentContext() if context is None else context
     abort = Abort() if abort is None else abort
     caller = Caller(
-        AssistantMessage((tool_call,), stop_reason="tool_use")
-        if assistant_message is None
-        else assistant_message,
+        AssistantMessage((tool_call,), stop_reason="tool_use") if assistant_message is None else assistant_message,
         tools_by_name(context.tools if tools is None else tools),
         abort,
         None if before_tool_call is None else Callback(before_tool_call, 1),

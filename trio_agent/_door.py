@@ -7,12 +7,10 @@ is not (design 7.7). Everything that sorts exceptions by what they mean stands h
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 import trio
-
-__all__ = ["Callback", "Parts", "bare", "enter", "enter_plain", "positional_parameters", "was_entered"]
 
 
 @trio.lowlevel.disable_ki_protection
@@ -28,7 +26,8 @@ def enter_plain(function: Callable[..., Any], *args: Any) -> Any:
 
 
 @trio.lowlevel.disable_ki_protection
-async def _await(awaitable: Any) -> Any:
+async def enter_awaitable(awaitable: Any) -> Any:
+    """Await what a plain function of the host's returned."""
     return await awaitable
 
 
@@ -76,15 +75,14 @@ class Callback:
         self.is_async = is_async(function)
         self.takes_abort = positional_parameters(function) > arguments
 
-    def call(self, *args: Any) -> Coroutine[Any, Any, Any]:
+    async def call(self, *args: Any) -> Any:
         """Call it through the door; the last argument is the Abort."""
-        return self._call(*(args if self.takes_abort else args[:-1]))
-
-    async def _call(self, *args: Any) -> Any:
+        if not self.takes_abort:
+            args = args[:-1]
         if self.is_async:
             return await enter(self.function, *args)
         value = enter_plain(self.function, *args)
-        return await _await(value) if inspect.isawaitable(value) else value
+        return await enter_awaitable(value) if inspect.isawaitable(value) else value
 
 
 class Parts(NamedTuple):

@@ -24,20 +24,6 @@ from collections.abc import Sequence
 
 import trio
 
-__all__ = [
-    "BusyError",
-    "ContinueError",
-    "FormatError",
-    "InvalidArgumentsError",
-    "NoStreamFnError",
-    "QueueFullError",
-    "RunFailedError",
-    "StreamError",
-    "ToolDefinitionError",
-    "TrioAgentError",
-    "UsageError",
-]
-
 
 class TrioAgentError(Exception):
     """The root of all errors that this library defines."""

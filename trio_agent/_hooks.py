@@ -29,31 +29,6 @@ from ._messages import (
 from ._stream import Model, StreamFn
 from ._tool import AgentContext, ToolExecutionMode, ToolResult
 
-__all__ = [
-    "AfterToolCall",
-    "AfterToolCallContext",
-    "AfterToolCallResult",
-    "AgentLoopTurnUpdate",
-    "AgentRequestUpdate",
-    "AgentTurnContext",
-    "AgentTurnDecision",
-    "BeforeToolCall",
-    "BeforeToolCallContext",
-    "BeforeToolCallResult",
-    "Emit",
-    "FinishTurn",
-    "GetApiKey",
-    "GetQueuedMessages",
-    "LoopConfig",
-    "PrepareNextTurn",
-    "PrepareRequest",
-    "PrepareRequestContext",
-    "RunLimits",
-    "ToolPreparation",
-    "TransformContext",
-    "should_stop_after_turn",
-]
-
 _T = TypeVar("_T")
 _MaybeAwaitable: TypeAlias = _T | Awaitable[_T]
 

@@ -20,8 +20,6 @@ from ._run import Run
 from ._stream import TextDelta
 from ._tool import AgentContext
 
-__all__ = ["EventStream", "agent_loop", "agent_loop_continue", "open_events"]
-
 _R = TypeVar("_R")
 
 
@@ -106,9 +104,7 @@ class _Text:
 
 
 @asynccontextmanager
-async def open_events(
-    events: EventStream[_R], start: Callable[[], Awaitable[_R]]
-) -> AsyncGenerator[EventStream[_R]]:
+async def open_events(events: EventStream[_R], start: Callable[[], Awaitable[_R]]) -> AsyncGenerator[EventStream[_R]]:
     """Run in a task while the block lasts; leaving the block early aborts the run and waits for it.
 
     Which exception comes out: the block's own, bare, with what the run raised as a note; else what

@@ -24,8 +24,6 @@ from ._run import Run
 from ._tool import AgentContext
 from ._transcript import changes_declared
 
-__all__ = ["run_agent_loop", "run_agent_loop_continue", "run_loop"]
-
 
 async def run_loop(run: Run, prompts: Sequence[AgentMessage], *, skip_first_poll: bool = False) -> None:
     """Run the loop from ``agent_start`` to ``agent_end``, within the time limit of the run."""
@@ -272,9 +270,7 @@ async def run_agent_loop_continue(
 def check_continue(messages: Sequence[AgentMessage]) -> None:
     """Refuse a transcript that no model could answer."""
     if all(type(message) is SystemMessage for message in messages):
-        raise ContinueError(
-            "there is nothing to continue from: the transcript has no messages; call prompt()"
-        )
+        raise ContinueError("there is nothing to continue from: the transcript has no messages; call prompt()")
     if type(messages[-1]) is AssistantMessage:
         raise ContinueError(
             "cannot continue from an answer: the transcript ends with an assistant message; "

@@ -15,32 +15,6 @@ import attrs
 
 from ._errors import FormatError
 
-__all__ = [
-    "AgentMessage",
-    "AssistantContent",
-    "AssistantMessage",
-    "Content",
-    "CustomMessage",
-    "ErrorKind",
-    "ImageContent",
-    "Message",
-    "StopReason",
-    "SystemMessage",
-    "TextContent",
-    "ThinkingContent",
-    "ThinkingLevel",
-    "ToolCall",
-    "ToolDeclaration",
-    "ToolResultMessage",
-    "Usage",
-    "UserMessage",
-    "content_text",
-    "message_from_json",
-    "message_to_json",
-    "register_message_type",
-    "unregister_message_type",
-]
-
 ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model is asked to think."""
 
@@ -457,11 +431,7 @@ _STAMP = _Field("timestamp", "timestamp", _same, _timestamp, always=True)
 _FIELDS: dict[type, tuple[_Field, ...]] = {
     TextContent: (_plain("text", required=True), _plain("text_signature")),
     ImageContent: (_plain("data", required=True), _plain("mime_type", required=True)),
-    ThinkingContent: (
-        _plain("thinking", required=True),
-        _plain("thinking_signature"),
-        _plain("redacted", _boolean),
-    ),
+    ThinkingContent: (_plain("thinking", required=True), _plain("thinking_signature"), _plain("redacted", _boolean)),
     ToolCall: (
         _plain("id", required=True),
         _plain("name", required=True),
@@ -489,10 +459,7 @@ _FIELDS: dict[type, tuple[_Field, ...]] = {
         _plain("sections", _object),
         _Field("tools_added", "toolsAdded", _encode_list, _list_of(_tagged(ToolDeclaration))),
         _Field(
-            "tools_removed",
-            "toolsRemoved",
-            lambda names: [{"name": name} for name in names],
-            _list_of(_removed_name),
+            "tools_removed", "toolsRemoved", lambda names: [{"name": name} for name in names], _list_of(_removed_name)
         ),
         _STAMP,
     ),

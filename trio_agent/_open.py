@@ -42,8 +42,6 @@ from ._stream import Model, StreamEvent
 from ._tool import AgentContext, Tool, ToolResult
 from ._transcript import Track, repair_call_ids
 
-__all__ = ["Batch", "Call", "FinishTurn", "Record", "Response", "error_result", "missing", "missing_work"]
-
 
 def error_result(text: str, kind: ErrorKind | None, *, terminate: bool = False) -> ToolResult:
     """A result that is an error of the library's own, or the text of an exception."""
@@ -59,23 +57,20 @@ def error_text(error: BaseException) -> str:
 
 
 @final
+@attrs.define(eq=False)
 class Response(Piece):
     """One model response, while it streams."""
 
-    __slots__ = ("error", "ready", "started", "told", "untold")
-
-    def __init__(self, abort: Abort) -> None:
-        super().__init__(abort)
-        self.ready: AssistantMessage | None = None
-        """What the stream function returned."""
-        self.error: Exception | None = None
-        """What it raised."""
-        self.started = False
-        """Whether ``message_start`` was applied."""
-        self.told: StreamEvent | None = None
-        """The last event that was applied."""
-        self.untold: list[StreamEvent] = []
-        """What a complete answer had sent and was not told when the run's task was cut."""
+    ready: AssistantMessage | None = None
+    """What the stream function returned."""
+    error: Exception | None = None
+    """What it raised."""
+    started: bool = False
+    """``message_start`` was applied."""
+    told: StreamEvent | None = None
+    """The last event that was applied."""
+    untold: Sequence[StreamEvent] = ()
+    """What a complete answer had sent and was not told when the run's task was cut."""
 
     def cut_off(self, cut: Cut) -> None:
         """A complete answer is kept: there is nothing left to cut."""
@@ -84,76 +79,52 @@ class Response(Piece):
 
 
 @final
+@attrs.define(eq=False)
 class Call(Piece):
     """One tool call of a batch, or one that a tool made."""
 
-    __slots__ = (
-        "args",
-        "context",
-        "counted",
-        "deaf",
-        "depth",
-        "ended",
-        "entered",
-        "last_update",
-        "on_update",
-        "outcome",
-        "over",
-        "post",
-        "prepared",
-        "raised",
-        "result_started",
-        "returned",
-        "started",
-        "through",
-        "token",
-        "tool",
-        "tool_call",
-        "untold",
-        "waiter",
-    )
-
-    def __init__(self, abort: Abort, tool_call: ToolCall, context: AgentContext, depth: int = 0) -> None:
-        super().__init__(abort)
-        self.tool_call = tool_call
-        self.context = context
-        self.depth = depth
-        """How many calls stand around it."""
-        self.tool: Tool | None = None
-        self.args: dict[str, Any] = {}
-        self.started = False
-        """``tool_execution_start`` was applied."""
-        self.prepared = False
-        """It may run."""
-        self.entered = False
-        """The body was entered."""
-        self.over = False
-        """The body is over, or never will be entered: nothing can be cut any more."""
-        self.returned: ToolResult | None = None
-        """What the body came to, before ``after_tool_call``."""
-        self.raised: Exception | None = None
-        """What the body raised while it was cut."""
-        self.outcome: ToolResult | None = None
-        """The final result."""
-        self.through = False
-        """Its task is through, ``after_tool_call`` too."""
-        self.counted = False
-        """The deliverer knows that it is."""
-        self.ended = False
-        """``tool_execution_end`` was applied."""
-        self.result_started = False
-        """``message_start`` of its result message was applied."""
-        # Updates: at most one that is not told yet, and whoever waits until it is.
-        self.untold: ToolResult | None = None
-        self.last_update: ToolResult | None = None
-        self.waiter: trio.Event | None = None
-        self.deaf = False
-        """Nobody listens for updates any more."""
-        self.post: Callable[[Call], None] | None = None
-        """Wakes the deliverer."""
-        self.on_update: Callable[[ToolResult], None] | None = None
-        """Gets the updates of a call without a deliverer."""
-        self.token: trio.lowlevel.TrioToken | None = None
+    tool_call: ToolCall
+    context: AgentContext
+    depth: int = 0
+    """How many calls stand around it."""
+    tool: Tool | None = None
+    args: dict[str, Any] = attrs.field(factory=dict)
+    started: bool = False
+    """``tool_execution_start`` was applied."""
+    prepared: bool = False
+    """It may run."""
+    entered: bool = False
+    """The body was entered."""
+    over: bool = False
+    """The body is over, or never will be entered: nothing can be cut any more."""
+    returned: ToolResult | None = None
+    """What the body came to, before ``after_tool_call``."""
+    raised: Exception | None = None
+    """What the body raised; told only where it was cut."""
+    outcome: ToolResult | None = None
+    """The final result."""
+    through: bool = False
+    """Its task is through, ``after_tool_call`` too."""
+    counted: bool = False
+    """The deliverer knows that it is."""
+    ended: bool = False
+    """``tool_execution_end`` was applied."""
+    result_started: bool = False
+    """``message_start`` of its result message was applied."""
+    untold: ToolResult | None = None
+    """The update that was handed over and is not told yet; there is at most one."""
+    last_update: ToolResult | None = None
+    """The last one that was told."""
+    waiter: trio.Event | None = None
+    """Whoever waits until the update is told."""
+    deaf: bool = False
+    """Nobody listens for updates any more."""
+    post: Callable[[Call], None] | None = None
+    """Wakes the deliverer."""
+    on_update: Callable[[ToolResult], None] | None = None
+    """Gets the updates of a call without a deliverer."""
+    token: trio.lowlevel.TrioToken | None = None
+    """How a thread that the tool started itself gets back."""
 
     def hear_no_more(self) -> None:
         """Let updates be ignored from now on, those too that somebody waits to hand over."""
@@ -188,13 +159,7 @@ class Batch:
     __slots__ = ("_by_id", "answer", "calls", "each_result", "sequential")
 
     def __init__(
-        self,
-        abort: Abort,
-        answer: AssistantMessage,
-        context: AgentContext,
-        *,
-        sequential: bool,
-        each_result: bool,
+        self, abort: Abort, answer: AssistantMessage, context: AgentContext, *, sequential: bool, each_result: bool
     ) -> None:
         self.answer = answer
         self.calls = [Call(abort, tool_call, context) for tool_call in answer.tool_calls]

@@ -18,8 +18,6 @@ from ._errors import QueueFullError
 from ._hooks import check_choice
 from ._messages import AgentMessage, UserMessage
 
-__all__ = ["PendingMessageQueue", "QueueMode", "as_messages"]
-
 QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
 """How much a drain takes: everything, or the oldest message."""
 

@@ -15,18 +15,8 @@ from ._events import MessageEnd, MessageStart, MessageUpdate
 from ._messages import AgentMessage, AssistantMessage
 from ._open import Response, error_text, final_message, told_so_far
 from ._run import Run
-from ._stream import (
-    SINK_SIZE,
-    ModelRequest,
-    StreamEvent,
-    StreamFn,
-    StreamSink,
-    StreamStart,
-    resolve_stream_fn,
-)
+from ._stream import SINK_SIZE, ModelRequest, StreamEvent, StreamFn, StreamSink, StreamStart, resolve_stream_fn
 from ._transcript import default_convert_to_llm, normalize_context
-
-__all__ = ["respond"]
 
 
 async def respond(run: Run) -> AssistantMessage:
@@ -173,6 +163,5 @@ def _final(run: Run, response: Response) -> AssistantMessage:
     record.stream_error = error
     partial = told_so_far(record, response)
     return final_message(
-        record,
-        attrs.evolve(partial, stop_reason="error", error_message=error_text(error), error_kind="failed"),
+        record, attrs.evolve(partial, stop_reason="error", error_message=error_text(error), error_kind="failed")
     )

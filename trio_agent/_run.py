@@ -11,6 +11,7 @@ Cancelled; the failure alone; none after an abort.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, cast, final
@@ -18,15 +19,13 @@ from typing import Any, Protocol, cast, final
 import trio
 
 from ._abort import Abort, Cut, Piece, WorkCut
-from ._door import Callback, Parts, was_entered
+from ._door import Callback, Parts, enter, enter_awaitable, enter_plain, was_entered
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
 from ._messages import AgentMessage, AssistantMessage
 from ._open import FinishTurn, Record, missing, missing_work
 from ._tool import AgentContext
 from ._transcript import MessageView
-
-__all__ = ["Listeners", "Run"]
 
 
 class Listeners(Protocol):
@@ -90,8 +89,14 @@ class Run:
             self._next += 1
             if plain_only and listener.is_async:
                 continue
+            args = (event, abort) if listener.takes_abort else (event,)
             try:
-                await listener.call(event, abort)
+                if listener.is_async:  # straight to the door: this is the most frequent call of all
+                    await enter(listener.function, *args)
+                else:
+                    value = enter_plain(listener.function, *args)
+                    if value is not None and inspect.isawaitable(value):
+                        await enter_awaitable(value)
             except Exception as error:
                 failed = failed or self._note_failure(error)
             except BaseException as error:

@@ -26,8 +26,6 @@ from ._stream import Model, StreamEvent
 from ._tool import Tool
 from ._transcript import MessageView, Replay
 
-__all__ = ["AgentState", "RunResult"]
-
 
 @final
 @attrs.frozen
@@ -153,9 +151,7 @@ class AgentState:
         if batch is None:
             return frozenset()
         return frozenset(
-            call.tool_call.id
-            for call in batch.calls
-            if call.cut is not None and call.entered and not call.over
+            call.tool_call.id for call in batch.calls if call.cut is not None and call.entered and not call.over
         )
 
     # The agent's side.

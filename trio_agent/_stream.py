@@ -31,30 +31,6 @@ from ._messages import (
 )
 from ._transcript import TranscriptContext
 
-__all__ = [
-    "MessageBuilder",
-    "Model",
-    "ModelRequest",
-    "ModelStream",
-    "SimpleModel",
-    "StreamEvent",
-    "StreamFn",
-    "StreamSink",
-    "StreamStart",
-    "TextDelta",
-    "TextEnd",
-    "TextStart",
-    "ThinkingDelta",
-    "ThinkingEnd",
-    "ThinkingStart",
-    "ToolCallDelta",
-    "ToolCallEnd",
-    "ToolCallStart",
-    "get_default_stream_fn",
-    "open_stream",
-    "set_default_stream_fn",
-]
-
 SINK_SIZE = 16
 """Events that a stream function may be ahead of the listeners before ``send`` waits."""
 
@@ -430,11 +406,7 @@ class MessageBuilder:
         return ToolCallDelta(self, len(self._log), index, delta)
 
     def tool_call_end(
-        self,
-        index: int | None = None,
-        *,
-        arguments: Mapping[str, Any] | None = None,
-        signature: str | None = None,
+        self, index: int | None = None, *, arguments: Mapping[str, Any] | None = None, signature: str | None = None
     ) -> ToolCallEnd:
         """A tool call is complete.
 
@@ -451,11 +423,7 @@ class MessageBuilder:
     # What came of it.
 
     def finish(
-        self,
-        stop_reason: StopReason,
-        *,
-        error_message: str | None = None,
-        error_kind: ErrorKind | None = None,
+        self, stop_reason: StopReason, *, error_message: str | None = None, error_kind: ErrorKind | None = None
     ) -> AssistantMessage:
         """The final message. Arguments that are no strict JSON object mark their call with the error."""
         return self._message(len(self._log), stop_reason, error_message, error_kind)

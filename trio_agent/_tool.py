@@ -26,17 +26,6 @@ from ._messages import (
 )
 from ._schema import describe_function
 
-__all__ = [
-    "AgentContext",
-    "Tool",
-    "ToolCallOutcome",
-    "ToolContext",
-    "ToolExecutionMode",
-    "ToolResult",
-    "as_tool_result",
-    "tool",
-]
-
 ToolExecutionMode: TypeAlias = Literal["parallel", "sequential"]
 """Whether the calls of one message run side by side or one after the other."""
 
@@ -110,18 +99,23 @@ class ToolCallOutcome:
     is_error: bool
 
 
-class _CallRuntime(Protocol):
-    """What a running call offers to its :class:`ToolContext`."""
+class _Call(Protocol):
+    """What a context needs to know of its call."""
 
     @property
     def tool_call(self) -> ToolCall: ...
     @property
-    def assistant_message(self) -> AssistantMessage: ...
-    @property
     def context(self) -> AgentContext: ...
-    async def update(self, partial: ToolResult) -> None: ...
-    def update_from_thread(self, partial: ToolResult) -> None: ...
-    async def run_nested(self, tool_call: ToolCall) -> ToolCallOutcome: ...
+
+
+class _Caller(Protocol):
+    """What runs the call; offers it to its tool."""
+
+    @property
+    def assistant_message(self) -> AssistantMessage: ...
+    async def update(self, call: Any, partial: ToolResult) -> None: ...
+    def update_from_thread(self, call: Any, partial: ToolResult) -> None: ...
+    async def run_nested(self, call: Any, tool_call: ToolCall) -> ToolCallOutcome: ...
 
 
 @final
@@ -132,9 +126,10 @@ class ToolContext:
     something only while the call runs: afterwards updates are ignored.
     """
 
-    __slots__ = ("_call", "_nested")
+    __slots__ = ("_call", "_caller", "_nested")
 
-    def __init__(self, call: _CallRuntime) -> None:
+    def __init__(self, caller: _Caller, call: _Call) -> None:
+        self._caller = caller
         self._call = call
         self._nested = 0
 
@@ -151,7 +146,7 @@ class ToolContext:
     @property
     def assistant_message(self) -> AssistantMessage:
         """The answer that asked for the call."""
-        return self._call.assistant_message
+        return self._caller.assistant_message
 
     @property
     def context(self) -> AgentContext:
@@ -168,7 +163,7 @@ class ToolContext:
         Args:
           partial: what there is so far; a string is taken as text.
         """
-        await self._call.update(as_tool_result(partial))
+        await self._caller.update(self._call, as_tool_result(partial))
 
     def update_from_thread(self, partial: ToolResult | str) -> None:
         """What :meth:`update` does, for a tool function that runs in a worker thread.
@@ -178,7 +173,7 @@ class ToolContext:
         Raises:
           trio.Cancelled: the call was cut while the thread waited.
         """
-        self._call.update_from_thread(as_tool_result(partial))
+        self._caller.update_from_thread(self._call, as_tool_result(partial))
 
     async def run_tool_call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, id: str | None = None
@@ -192,7 +187,7 @@ class ToolContext:
         """
         self._nested += 1
         inner = ToolCall(id or f"{self.tool_call_id}/{self._nested}", name, dict(arguments or {}))
-        return await self._call.run_nested(inner)
+        return await self._caller.run_nested(self._call, inner)
 
 
 PrepareArguments: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -317,9 +312,9 @@ def tool(
     """
 
     def make(function: Callable[..., Any]) -> Tool:
-        described = describe_function(function, ToolContext)
+        described = describe_function(function, ToolContext, name)
         return Tool(
-            name or described.name,
+            described.name,
             described.description if description is None else description,
             described.parameters,
             execute=described.execute,

@@ -29,25 +29,6 @@ from ._messages import (
     message_to_json,
 )
 
-__all__ = [
-    "MessageView",
-    "Replay",
-    "Track",
-    "TranscriptContext",
-    "collapse_system_messages",
-    "create_initial_system_message",
-    "declare_tool_changes",
-    "default_convert_to_llm",
-    "get_current_system_message",
-    "get_current_system_prompt",
-    "get_current_tools",
-    "normalize_context",
-    "repair_call_ids",
-    "repair_transcript",
-    "transcript_from_json",
-    "transcript_to_json",
-]
-
 FORMAT = "trio_agent/transcript"
 VERSION = 1
 
@@ -215,9 +196,7 @@ def declare_tool_changes(context: _Context, pending: Sequence[AgentMessage]) -> 
     return changes_declared(Replay(context.messages), context.tools, pending)
 
 
-def changes_declared(
-    replay: Replay, tools: Sequence[_Declared], pending: Sequence[AgentMessage]
-) -> list[AgentMessage]:
+def changes_declared(replay: Replay, tools: Sequence[_Declared], pending: Sequence[AgentMessage]) -> list[AgentMessage]:
     """What :func:`declare_tool_changes` does, against a transcript that was replayed before."""
     result = list(pending)
     at = next((i for i in reversed(range(len(result))) if type(result[i]) is SystemMessage), None)
@@ -414,11 +393,7 @@ def repair_transcript(
 
 def transcript_to_json(messages: Iterable[AgentMessage]) -> dict[str, Any]:
     """Make one plain JSON object of a transcript, with the version of its format."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "messages": [message_to_json(message) for message in messages],
-    }
+    return {"format": FORMAT, "version": VERSION, "messages": [message_to_json(message) for message in messages]}
 
 
 def transcript_from_json(data: Any) -> list[AgentMessage]:
@@ -430,9 +405,7 @@ def transcript_from_json(data: Any) -> list[AgentMessage]:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise FormatError(f'this is no transcript: an object with "format": {FORMAT!r} is wanted')
     if data.get("version") != VERSION:
-        raise FormatError(
-            f"the transcript has version {data.get('version')!r}; this release reads version {VERSION}"
-        )
+        raise FormatError(f"the transcript has version {data.get('version')!r}; this release reads version {VERSION}")
     messages = data.get("messages")
     if not isinstance(messages, list):
         raise FormatError('the transcript lacks an array "messages"')

@@ -13,7 +13,7 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
-        print(  # noqa: T201 - there is no click to print with
+        print(
             f"trio-agent: the command line needs {error.name}; install it with: pip install 'trio_agent[cli]'",
             file=sys.stderr,
         )

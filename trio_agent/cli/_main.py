@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
-from ._replay import replay
 from ._run import run
 
 __all__ = ["cli", "run_program"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Group(click.Group):
+    """The commands; ``replay`` is imported when it is asked for, because it needs pytest's 100 ms."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, for --help."""
+        return ["run", "replay"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name."""
+        if cmd_name == "replay":
+            from ._replay import replay  # noqa: PLC0415 - see above
+
+            return replay
+        return run if cmd_name == "run" else None
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Agents on Trio: run one, or replay recorded scenarios against the library."""
 
 
-cli.add_command(run)
-cli.add_command(replay)
-
-
 def run_program() -> int:
-    """Run the command that the arguments name.
+    """Run the command that the arguments name; errors are one line on standard error.
 
     Returns:
-      its exit code: 2 for wrong usage, 130 after Ctrl-C, 141 if standard output was closed early;
-      the others are said at the commands.
+      its exit code: 2 for wrong usage, 130 after Ctrl-C; the others are said at the commands.
     """
     try:
         code = cli.main(standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        message = " ".join(error.format_message().splitlines())
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        hint = "" if context is None else f" (see {context.command_path} --help)"
+        click.echo(f"trio-agent: {message}{hint}", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130
-    except BrokenPipeError:
-        # Or the interpreter would find out once more when it flushes at its end, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 141
     return code if isinstance(code, int) else 0

@@ -31,11 +31,11 @@ from ._instructions import NotUnderstoodError, grammar, split, to_call
 
 __all__ = ["offline_model"]
 
-_MOST = 0.4
+_MOST = 0.1
 """Seconds that the words of one answer may take in all, however many they are."""
 
 
-def offline_model(*, word_delay: float = 0.01, lines: int = 5, width: int = 160) -> SimpleModel:
+def offline_model(*, word_delay: float = 0.005, lines: int = 5, width: int = 160) -> SimpleModel:
     """Make a model that parses instructions and reports results; it does not think.
 
     Args:

@@ -58,7 +58,10 @@ class Output:
                     if self._waiting.cancelled_caught:
                         self.closed = True
                         return
-                del self._pending[: os.write(self._fd, self._pending[:_CHUNK])]
+                try:
+                    del self._pending[: os.write(self._fd, self._pending[:_CHUNK])]
+                except BlockingIOError:  # somebody has made it non-blocking, and was faster
+                    continue
         except (BrokenPipeError, ConnectionResetError):
             self._close(None)
         except OSError as error:

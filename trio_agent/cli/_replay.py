@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +12,7 @@ from typing import Any
 import click
 
 from trio_agent._errors import FormatError, TrioAgentError
-from trio_agent.testing import (
-    Scenario,
-    ScenarioStuckError,
-    Trace,
-    judge,
-    load_departures,
-    run_scenario,
-)
+from trio_agent.testing import Scenario, ScenarioStuckError, Trace, judge, load_departures, run_scenario
 
 __all__ = ["replay"]
 
@@ -62,6 +56,8 @@ def replay(
     try:
         scenarios = [Scenario.load(path) for path in files]
         departures = {} if departures_file is None else load_departures(departures_file)
+        # What a scenario makes fail is in its trace; the agent's log would say it a second time.
+        logging.getLogger("trio_agent").addFilter(_nothing)
         if check:
             for path, scenario in zip(files, scenarios, strict=True):
                 if scenario.expect is None:
@@ -75,8 +71,14 @@ def replay(
         raise _ReplayError(f"{error.filename}: {error.strerror}") from error
     except TrioAgentError as error:
         raise _ReplayError(" ".join(str(error).split())) from error
+    finally:
+        logging.getLogger("trio_agent").removeFilter(_nothing)
     if not good:
         raise click.exceptions.Exit(1)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def _show(scenarios: Sequence[Scenario], *, as_json: bool, seed: int | None) -> bool:

@@ -27,6 +27,12 @@ _STUCK = 0.2
 """Seconds that a reader who does not read may hold up the end of a run that was cut."""
 
 
+class _Refused(click.ClickException):
+    """A file that cannot be used; nothing was begun."""
+
+    exit_code = 2
+
+
 @click.command()
 @click.argument("prompt")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON, and nothing else.")
@@ -77,20 +83,20 @@ def run(
       130  Ctrl-C
       141  standard output was closed before the end
       143  SIGTERM
-    """
+    """  # noqa: D301 - click wants the character, not the two
     messages: list[AgentMessage] = []
     if resume is not None:
         try:
             messages = load_transcript(resume)
         except (OSError, FormatError) as error:
-            raise click.UsageError(f"cannot resume from {resume}: {_reason(error)}") from error
+            raise _Refused(f"cannot resume from {resume}: {_reason(error)}") from error
     if save is not None:
         try:
             check_writable(save)
         except OSError as error:
-            raise click.UsageError(f"cannot save to {save}: {_reason(error)}") from error
+            raise _Refused(f"cannot save to {save}: {_reason(error)}") from error
     if prompt == "-":
-        prompt = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+        prompt = _standard_input()
     kill_now = trio.Event()
     agent = Agent(
         offline_model(),
@@ -98,10 +104,20 @@ def run(
         messages=messages,
         tool_execution="sequential" if sequential else "parallel",
         max_parallel_tools=max_parallel,
+        repeat_partial=True,  # what a command printed before it was cut is worth knowing
     )
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
     view: View = JsonView() if as_json else TerminalView() if on_terminal else PlainView()
     return trio.run(_Session(agent, view, kill_now).run, prompt, save)
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise _Refused("cannot read the prompt: standard input is closed")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise _Refused(f"cannot read the prompt from standard input: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

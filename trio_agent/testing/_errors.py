@@ -18,13 +18,7 @@ from collections.abc import Sequence
 
 from trio_agent._errors import TrioAgentError
 
-__all__ = [
-    "ScenarioStuckError",
-    "SchedulerError",
-    "ScriptError",
-    "ScriptExhaustedError",
-    "ScriptNotExhaustedError",
-]
+__all__ = ["ScenarioStuckError", "SchedulerError", "ScriptError", "ScriptExhaustedError", "ScriptNotExhaustedError"]
 
 
 class ScriptError(TrioAgentError):

@@ -123,9 +123,7 @@ class _Stage:
             else:
                 self._act(action)
 
-    async def _call(
-        self, action: Action, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def _call(self, action: Action, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         entry = _host_entry(action)
         self.record(entry)
         self.open_calls[id(entry)] = action.do if action.n is None else f"host[{action.n}] {action.do}"
@@ -165,15 +163,19 @@ class _Stage:
 
     def _matches(self, match: Match, event: AgentEvent, counter: object) -> bool:
         """Whether an event is meant; counts those that everything but the number fits."""
-        message = getattr(event, "message", None)
-        step = getattr(event, "assistant_message_event", None)
-        if (
-            match.on != event.type
-            or (match.role is not None and match.role != getattr(message, "role", None))
-            or (match.kind is not None and match.kind != getattr(step, "type", None))
-            or (match.id is not None and match.id != getattr(event, "tool_call_id", None))
-        ):
+        if match.on != event.type:
             return False
+        step = getattr(event, "assistant_message_event", None)
+        if match.kind is not None and match.kind != getattr(step, "type", None):
+            return False
+        if match.role is not None or match.id is not None:
+            message = getattr(event, "message", None)
+            if match.role is not None and match.role != getattr(message, "role", None):
+                return False
+            # A tool result that is told as a message belongs to its call, too.
+            call_id = getattr(event, "tool_call_id", getattr(message, "tool_call_id", None))
+            if match.id is not None and match.id != call_id:
+                return False
         self._counts[counter] += 1
         return match.nth is None or match.nth == self._counts[counter]
 
@@ -235,9 +237,7 @@ class _Stage:
         self.record({**entry, "request": number})
         turns = self.scenario.model
         if number > len(turns):
-            raise ScriptExhaustedError(
-                f"request {number} finds no turn: the scenario has {len(turns)}", len(turns)
-            )
+            raise ScriptExhaustedError(f"request {number} finds no turn: the scenario has {len(turns)}", len(turns))
         turn = turns[number - 1]
         builder = MessageBuilder(request, partial_arguments=lambda text: {})
         return await play(turn.steps, builder, sink, send_start=turn.send_start)
@@ -258,12 +258,8 @@ class _Stage:
             prepare_arguments=_mender(script.mend) if script.mend is not None else None,
         )
 
-    async def _body(
-        self, key: str, script: ToolScript, arguments: dict[str, Any], ctx: ToolContext
-    ) -> ToolResult:
-        self.record(
-            {"tool_run": ctx.tool_call_id, "name": script.declaration.name, "arguments": plain(arguments)}
-        )
+    async def _body(self, key: str, script: ToolScript, arguments: dict[str, Any], ctx: ToolContext) -> ToolResult:
+        self.record({"tool_run": ctx.tool_call_id, "name": script.declaration.name, "arguments": plain(arguments)})
         steps = script.by_id.get(ctx.tool_call_id)
         if steps is None:
             if not script.calls:

@@ -122,18 +122,7 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "set_follow_up_mode": ("agent",),
     "set_tool_execution": ("agent",),
 }
-_MODEL_STEPS = (
-    "sleep",
-    "start",
-    "text",
-    "thinking",
-    "tool_call",
-    "done",
-    "end",
-    "error",
-    "no_start",
-    "throw",
-)
+_MODEL_STEPS = ("sleep", "start", "text", "thinking", "tool_call", "done", "end", "error", "no_start", "throw")
 _TOOL_STEPS = ("sleep", "update", "host", "run_tool", "return", "raise")
 
 
@@ -146,9 +135,7 @@ def _model(value: Any, where: str) -> SimpleModel:
 
 def _call(value: Any, where: str) -> ToolCall:
     keys = Keys(value, where)
-    call = ToolCall(
-        keys.take("id", string), keys.take("name", string), keys.take("arguments", json_object, {})
-    )
+    call = ToolCall(keys.take("id", string), keys.take("name", string), keys.take("arguments", json_object, {}))
     keys.done()
     return call
 
@@ -260,9 +247,7 @@ class Reader:
 
     def _tool_key(self, value: Any, where: str) -> str:
         if value not in self._declarations:
-            refuse(
-                where, value, "a key of the scenario's tools: " + (", ".join(self._declarations) or "none")
-            )
+            refuse(where, value, "a key of the scenario's tools: " + (", ".join(self._declarations) or "none"))
         return string(value, where)
 
     # Messages.
@@ -351,9 +336,7 @@ class Reader:
             case "text":
                 step = steps.Text(keys.take("text", array(string)), keys.take("gap", milliseconds, 0.0))
             case "thinking":
-                step = steps.Thinking(
-                    keys.take("thinking", array(string)), keys.take("gap", milliseconds, 0.0)
-                )
+                step = steps.Thinking(keys.take("thinking", array(string)), keys.take("gap", milliseconds, 0.0))
             case "tool_call":
                 inner = Keys(value["tool_call"], f"{where}.tool_call")
                 keys.take("tool_call", anything)

@@ -73,10 +73,8 @@ class StallGuard(trio.abc.Instrument):
       reason: what was noticed; None while all is well.
     """
 
-    def __init__(self, *, stall_seconds: float = STALL_SECONDS, real_seconds: float = REAL_SECONDS) -> None:
+    def __init__(self) -> None:
         self.reason: str | None = None
-        self._stall_seconds = stall_seconds
-        self._real_seconds = real_seconds
         self._nursery: trio.Nursery | None = None
         self._began = time.perf_counter()
         self._still_since: float | None = None
@@ -98,12 +96,12 @@ class StallGuard(trio.abc.Instrument):
             self._still_since = None
         elif self._still_since is None:
             self._still_since = now
-        elif now - self._still_since > self._stall_seconds:
+        elif now - self._still_since > STALL_SECONDS:
             self._still_since = None
             self._stop("every task waits for another one and nothing is due")
-        if now - self._began > self._real_seconds:
+        if now - self._began > REAL_SECONDS:
             self._began = now
-            self._stop(f"it has run for {self._real_seconds:g} real seconds")
+            self._stop(f"it has run for {REAL_SECONDS:g} real seconds")
 
     def _stop(self, reason: str) -> None:
         self.reason = self.reason or reason

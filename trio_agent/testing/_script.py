@@ -95,12 +95,7 @@ Step: TypeAlias = Sleep | Start | Text | Thinking | Call | Done | Fail
 
 
 async def play(
-    steps: Iterable[Step],
-    builder: MessageBuilder,
-    sink: StreamSink,
-    *,
-    send_start: bool = True,
-    delay: float = 0.0,
+    steps: Iterable[Step], builder: MessageBuilder, sink: StreamSink, *, send_start: bool = True, delay: float = 0.0
 ) -> AssistantMessage:
     """Send the steps of one turn and return its final message.
 
@@ -174,8 +169,7 @@ Turn: TypeAlias = PlainTurn | Callable[..., PlainTurn | Awaitable[PlainTurn]]
 """An answer, or a function that makes one; see :class:`ScriptedModel`."""
 
 _WANTED = (
-    "a string, a block (TextContent, ThinkingContent, ToolCall), a list of these, "
-    "an AssistantMessage, an exception"
+    "a string, a block (TextContent, ThinkingContent, ToolCall), a list of these, an AssistantMessage, an exception"
 )
 _BLOCKS = (str, TextContent, ThinkingContent, ToolCall)
 
@@ -204,17 +198,13 @@ def _checked(turn: object, where: str) -> PlainTurn:
             try:
                 json.dumps(block.arguments)
             except (TypeError, ValueError) as error:
-                raise ScriptError(
-                    f"the arguments of the call {block.id!r} in {where} are no JSON: {error}"
-                ) from error
+                raise ScriptError(f"the arguments of the call {block.id!r} in {where} are no JSON: {error}") from error
     return cast("PlainTurn", turn)
 
 
 def _checked_turns(turns: Iterable[Turn], first: int = 1) -> list[Turn]:
     if isinstance(turns, str | TextContent | ThinkingContent | ToolCall | AssistantMessage):
-        raise ScriptError(
-            f"the script is {turns!r:.80}, but must be a list of turns: [{type(turns).__name__}]"
-        )
+        raise ScriptError(f"the script is {turns!r:.80}, but must be a list of turns: [{type(turns).__name__}]")
     try:
         listed = list(turns)
     except TypeError:
@@ -310,9 +300,7 @@ class ScriptedModel:
             raise self.errors[0]
         left = self.remaining
         if left:
-            named = "".join(
-                f"\n  turn {number}: {turn!r:.100}" for number, turn in enumerate(left, self._taken + 1)
-            )
+            named = "".join(f"\n  turn {number}: {turn!r:.100}" for number, turn in enumerate(left, self._taken + 1))
             raise ScriptNotExhaustedError(
                 f"{len(left)} of {len(self.turns)} turns were never asked for:{named}", len(left)
             )

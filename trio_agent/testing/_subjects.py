@@ -9,7 +9,7 @@ import attrs
 
 from trio_agent._abort import Abort
 from trio_agent._agent import Agent
-from trio_agent._events import AgentEvent
+from trio_agent._events import AgentEvent, AgentStart
 from trio_agent._hooks import LoopConfig
 from trio_agent._loop import run_agent_loop, run_agent_loop_continue
 from trio_agent._messages import AssistantMessage
@@ -77,7 +77,7 @@ class AgentSubject:
             tool_execution=settings.tool_execution,
             **props.hooks,
         )
-        self._agent.subscribe(self._learn, "agent_start")
+        self._agent.subscribe(self._learn, AgentStart)
         for listener in props.listeners:
             self._agent.subscribe(listener)
 
@@ -204,9 +204,7 @@ class LoopSubject:
             if action.do == "continue":
                 new = await run_agent_loop_continue(self._context, self._config, self._emit, abort=abort)
             else:
-                new = await run_agent_loop(
-                    action.messages, self._context, self._config, self._emit, abort=abort
-                )
+                new = await run_agent_loop(action.messages, self._context, self._config, self._emit, abort=abort)
         except Exception as error:
             self._final = {"error": error_shape(error)}
             raise

@@ -35,14 +35,7 @@ from trio_agent._tool import ToolResult
 
 from ._reading import load_json
 
-__all__ = [
-    "Departure",
-    "Difference",
-    "Trace",
-    "Verdict",
-    "compare",
-    "load_departures",
-]
+__all__ = ["Departure", "Difference", "Trace", "Verdict", "compare", "load_departures"]
 
 Entry: TypeAlias = dict[str, Any]
 """One entry of a trace: a JSON object."""
@@ -111,11 +104,7 @@ def message_shape(message: object) -> Entry:
             if images:
                 shape["images"] = images
         case AssistantMessage():
-            shape = {
-                "role": "assistant",
-                "content": content_shape(message),
-                "stop_reason": message.stop_reason,
-            }
+            shape = {"role": "assistant", "content": content_shape(message), "stop_reason": message.stop_reason}
             if message.error_message is not None:
                 shape["error"] = category(message.error_kind) or message.error_message
             if message.thinking_level is not None:
@@ -168,10 +157,7 @@ def result_shape(result: ToolResult, is_error: bool) -> Entry:
 
 def turn_shape(message: AssistantMessage, results: Iterable[ToolResultMessage]) -> Entry:
     """How a turn ended."""
-    return {
-        "stop_reason": message.stop_reason,
-        "tool_results": [result.tool_call_id for result in results],
-    }
+    return {"stop_reason": message.stop_reason, "tool_results": [result.tool_call_id for result in results]}
 
 
 def event_shape(event: AgentEvent) -> Entry:
@@ -405,9 +391,7 @@ def load_departures(path: str | Path) -> dict[str, Departure]:
             raise FormatError(f'{where} is {entry!r:.80}, but must be {{"reason": TEXT, "expect": {{...}}}}')
         if not isinstance(entry["reason"], str) or not entry["reason"].strip():
             raise FormatError(f"{where}.reason is {entry['reason']!r:.80}, but must be a text")
-        departures[name] = Departure(
-            name, entry["reason"], Trace.from_json(entry["expect"], f"{where}.expect")
-        )
+        departures[name] = Departure(name, entry["reason"], Trace.from_json(entry["expect"], f"{where}.expect"))
     return departures
 
 

@@ -1,0 +1,121 @@
+"""Two claims about cost, as ratios to what Trio itself costs in the same process.
+
+    python bench/floor.py
+
+* One batch of N no-op calls through ``Agent.prompt()`` against N bare tasks in a nursery, each with
+  one checkpoint, interleaved; the garbage is collected before each sample.
+* The last of many turns against the first.
+
+What the numbers are not: they say nothing about models or real tools, whose time is not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+import trio_agent
+from trio_agent import Agent, AgentEvent, MessageBuilder, ModelRequest, SimpleModel, StreamSink, Tool, ToolContext
+from trio_agent import AssistantMessage, TurnEnd
+
+
+async def noop(args: dict[str, Any], ctx: ToolContext) -> str:
+    """One checkpoint, like the bare task."""
+    await trio.lowlevel.checkpoint()
+    return "ok"
+
+
+NOOP = Tool("noop", "Does nothing.", {"type": "object", "properties": {"n": {"type": "integer"}}}, execute=noop)
+
+
+def model(answers: Callable[[int], int]) -> SimpleModel:
+    """A model whose n-th answer calls ``noop`` as often as ``answers(n)`` says; 0 is a final text."""
+    turn = 0
+
+    async def stream(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
+        nonlocal turn
+        count = answers(turn)
+        turn += 1
+        builder = MessageBuilder(request)
+        await sink.send(builder.start())
+        for index in range(count):
+            builder.tool_call_start(f"c{turn}-{index}", "noop")
+            builder.tool_call_end(arguments={"n": index})
+        if not count:
+            await sink.send(builder.text_start())
+            await sink.send(builder.text_delta("done"))
+            await sink.send(builder.text_end())
+        return builder.finish("tool_use" if count else "stop")
+
+    return SimpleModel("bench", "scripted", stream)
+
+
+async def bare(count: int) -> float:
+    """Seconds that N bare tasks take."""
+    gc.collect()
+    begin = time.perf_counter()
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(trio.lowlevel.checkpoint)
+    return time.perf_counter() - begin
+
+
+async def fan_out(count: int) -> float:
+    """Seconds that a run takes whose model calls N tools at once, with one async listener."""
+    agent = Agent(model(lambda turn: count if turn == 0 else 0), tools=[NOOP])
+    events = 0
+
+    async def listener(event: AgentEvent) -> None:
+        nonlocal events
+        events += 1
+
+    agent.subscribe(listener)
+    gc.collect()
+    begin = time.perf_counter()
+    result = await agent.prompt("go")
+    took = time.perf_counter() - begin
+    assert len(result.new_messages) == count + 3
+    assert events > 4 * count
+    return took
+
+
+async def turns(count: int) -> float:
+    """How much the last of N turns costs, as a multiple of the first; medians of a tenth of them."""
+    stamps: list[float] = []
+    agent = Agent(model(lambda turn: int(turn < count)), tools=[NOOP])
+    agent.subscribe(lambda event: stamps.append(time.perf_counter()), TurnEnd)
+    gc.collect()
+    gc.disable()
+    try:
+        await agent.prompt("go")
+    finally:
+        gc.enable()
+    costs = [b - a for a, b in zip(stamps, stamps[1:], strict=False)]
+    some = max(1, count // 10)
+    return statistics.median(costs[-some:]) / statistics.median(costs[:some])
+
+
+async def main(reps: int) -> None:
+    """Measure and print."""
+    print(f"trio_agent {trio_agent.__version__}, trio {trio.__version__}")
+    for count in (100, 1000, 5000):
+        ratios = []
+        for _ in range(reps):
+            floor = await bare(count)
+            ratios.append(await fan_out(count) / floor)
+        low, high = min(ratios), max(ratios)
+        print(f"{count:5} calls in one batch: {statistics.median(ratios):.2f} x bare tasks ({low:.2f} to {high:.2f})")
+    ratios = [await turns(1000) for _ in range(3)]
+    print(f"turn 1000 against turn 1: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reps", type=int, default=9, help="samples of each; the median counts")
+    trio.run(main, parser.parse_args().reps)
