@@ -24,21 +24,14 @@ from trio_agent import (
     open_stream,
     tool,
 )
-from trio_agent.testing import (
-    ScriptedModel,
-    ScriptError,
-    ScriptExhaustedError,
-    ScriptNotExhaustedError,
-)
+from trio_agent.testing import Block, ScriptedModel, ScriptError, ScriptExhaustedError, ScriptNotExhaustedError
 
 
 def request_of(text: str = "Hi.", **settings: Any) -> ModelRequest:
     return ModelRequest(SimpleModel("p", "m"), normalize_context([UserMessage(text)]), **settings)
 
 
-async def ask(
-    model: ScriptedModel, request: ModelRequest | None = None
-) -> tuple[list[str], AssistantMessage]:
+async def ask(model: ScriptedModel, request: ModelRequest | None = None) -> tuple[list[str], AssistantMessage]:
     types: list[str] = []
     async with open_stream(model.stream_fn, request or request_of()) as events:
         async for event in events:
@@ -49,14 +42,7 @@ async def ask(
 
 async def test_a_string_is_streamed_word_by_word() -> None:
     types, message = await ask(ScriptedModel(["  Hello  big\nworld "]))
-    assert types == [
-        "start",
-        "text_start",
-        "text_delta   Hello  ",
-        "text_delta big\n",
-        "text_delta world ",
-        "text_end",
-    ]
+    assert types == ["start", "text_start", "text_delta   Hello  ", "text_delta big\n", "text_delta world ", "text_end"]
     assert message.content == (TextContent("  Hello  big\nworld "),)
     assert message.stop_reason == "stop"
     assert (message.provider, message.model, message.api) == ("p", "m", "scripted")
@@ -76,7 +62,7 @@ async def test_an_empty_string_is_a_text_block_without_deltas(whole: bool) -> No
 
 async def test_blocks_are_streamed_in_order_and_a_call_sets_the_stop_reason() -> None:
     call = ToolCall("c1", "add", {"a": 1}, thought_signature="T")
-    blocks = [ThinkingContent("Hm.", thinking_signature="S"), "Text", call]
+    blocks: list[Block] = [ThinkingContent("Hm.", thinking_signature="S"), "Text", call]
     types, message = await ask(ScriptedModel([blocks]))
     assert types == [
         "start",
@@ -164,9 +150,10 @@ async def test_a_function_of_request_and_sink_sends_the_events_itself() -> None:
 
 async def test_a_function_of_request_and_sink_must_return_a_message() -> None:
     async def own(request: ModelRequest, sink: StreamSink) -> str:
+        await trio.lowlevel.checkpoint()
         return "text"
 
-    model = ScriptedModel([own])  # type: ignore[list-item]  # the mistake under test
+    model = ScriptedModel([own])
     with pytest.raises(ScriptError, match=r"turn 1 gave 'text'"):
         await ask(model)
     assert len(model.errors) == 1
@@ -276,9 +263,7 @@ def test_a_wrong_delay_is_refused(delay: float) -> None:
         ScriptedModel([], delay=delay)
 
 
-@pytest.mark.parametrize(
-    "error", [ScriptError("x"), ScriptExhaustedError("x", 3), ScriptNotExhaustedError("x", 2)]
-)
+@pytest.mark.parametrize("error", [ScriptError("x"), ScriptExhaustedError("x", 3), ScriptNotExhaustedError("x", 2)])
 def test_errors_can_be_pickled(error: ScriptError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
@@ -290,6 +275,7 @@ async def test_an_agent_runs_on_a_script() -> None:
     @tool
     async def add(a: int, b: int) -> str:
         """Add two numbers."""
+        await trio.lowlevel.checkpoint()
         return str(a + b)
 
     model = ScriptedModel([ToolCall("c1", "add", {"a": 1, "b": 2}), "It is 3."])

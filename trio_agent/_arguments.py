@@ -16,6 +16,7 @@ from typing import Any, NoReturn, final
 from urllib.parse import quote, unquote
 
 import jsonschema_rs
+from jsonschema_rs import ValidationErrorKind as _ErrorKind
 
 from ._errors import InvalidArgumentsError, ToolDefinitionError
 
@@ -418,11 +419,13 @@ def _lines(error: Any) -> Iterator[str]:
     """Say what jsonschema-rs found, a line for each fault."""
     path = _path(error.instance_path)
     shown = _show(error.instance)
-    branches = getattr(error.kind, "context", None)
-    if not branches:
+    branches = getattr(error.kind, "context", ())
+    if not branches or not all(branches):  # no union, or one of which too many branches fit
         text = error.message
-        if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Constant):
+        if isinstance(error.kind, _ErrorKind.Constant):
             text = f"{text}, not {_MASK}"
+        elif isinstance(error.kind, _ErrorKind.FalseSchema):
+            text = f"{_MASK} is not allowed"
         yield f"{path}: {text.replace(_MASK, shown)}"
         return
     # A branch that takes the value's type, and finds faults further inside, is what was meant.
@@ -443,10 +446,8 @@ def _lines(error: Any) -> Iterator[str]:
 
 def _at(fault: Any, error: Any) -> bool:
     """Whether a branch's fault is that the value itself is of another type or no member."""
-    kinds = jsonschema_rs.ValidationErrorKind
-    return fault.instance_path == error.instance_path and isinstance(
-        fault.kind, kinds.Type | kinds.Enum | kinds.Constant
-    )
+    types = _ErrorKind.Type | _ErrorKind.Enum | _ErrorKind.Constant
+    return fault.instance_path == error.instance_path and isinstance(fault.kind, types)
 
 
 # -------------------------------------------------------------- validator
@@ -500,10 +501,10 @@ class Validator:
             compiled: Any = jsonschema_rs.validator_for(root, mask=_MASK, retriever=_refuse_retrieval)
         except _NotJsonError as error:
             raise ToolDefinitionError(f"{fault}: {_path(error.path)}: {error}") from None
-        except jsonschema_rs.ValidationError as error:
-            raise ToolDefinitionError(f"{fault}: {'; '.join(_lines(error))}") from error
-        except (ValueError, jsonschema_rs.ReferencingError) as error:
-            raise ToolDefinitionError(f"{fault}: {error}") from error
+        except ValueError as error:
+            known = isinstance(error, jsonschema_rs.ValidationError)
+            text = "; ".join(_lines(error)) if known else error
+            raise ToolDefinitionError(f"{fault}: {text}") from error
         self._schema = _Schema(root)
         self._is_valid = compiled.is_valid
         self._iter_errors = compiled.iter_errors
@@ -552,6 +553,6 @@ class Validator:
         """Make ints of the floats in valid arguments where the schema says integer, and no more."""
         try:
             coerced: dict[str, Any] = _Coercion(self._schema).coerce(plain, self._schema.root, "")
-        except RecursionError:
+        except (RecursionError, ValueError):
             return plain
         return coerced if coerced == plain and self._is_valid(coerced) else plain

@@ -78,12 +78,8 @@ def describe_function(function: Callable[..., Any], context_type: type, name: st
         )
     label = f"tool function {function.__qualname__!r}"
     inner: Any = inspect.unwrap(function)
-    if any(
-        inspect.isasyncgenfunction(each) or inspect.isgeneratorfunction(each) for each in (function, inner)
-    ):
-        raise ToolDefinitionError(
-            f"{label} yields, but a tool returns once; report progress with ToolContext.update()"
-        )
+    if any(inspect.isasyncgenfunction(each) or inspect.isgeneratorfunction(each) for each in (function, inner)):
+        raise ToolDefinitionError(f"{label} yields, but a tool returns once; report progress with ToolContext.update()")
     name = name or function.__name__
     if name == "<lambda>":
         raise ToolDefinitionError(f"{label} has no name; give one: tool(name=...)")
@@ -102,9 +98,7 @@ def describe_function(function: Callable[..., Any], context_type: type, name: st
 # -------------------------------------------------------------- signature
 
 
-def _read_parameters(
-    function: Callable[..., Any], inner: Any, context_type: type, label: str
-) -> list[_Parameter]:
+def _read_parameters(function: Callable[..., Any], inner: Any, context_type: type, label: str) -> list[_Parameter]:
     parameters = []
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -145,9 +139,7 @@ def _resolve(annotation: Any, inner: Any, label: str) -> Any:
             f"do without `from __future__ import annotations` there, {_RAW}"
         ) from error
     except Exception as error:
-        raise ToolDefinitionError(
-            f"{label} is annotated {annotation!r}, which is no type: {error}"
-        ) from error
+        raise ToolDefinitionError(f"{label} is annotated {annotation!r}, which is no type: {error}") from error
 
 
 def _is_context(hint: Any, context_type: type) -> bool:
@@ -172,11 +164,7 @@ def _read_docstring(text: str, names: set[str]) -> tuple[str, dict[str, str]]:
         if found > score:
             best, score = parsed, found
     parts = (best.short_description, best.long_description)
-    texts = {
-        each.arg_name: " ".join(each.description.split())
-        for each in best.params
-        if each.description is not None
-    }
+    texts = {each.arg_name: " ".join(each.description.split()) for each in best.params if each.description is not None}
     return "\n\n".join(part for part in parts if part), texts
 
 
@@ -187,9 +175,7 @@ def _build_schema(parameters: Sequence[_Parameter], texts: Mapping[str, str], la
     for parameter in parameters:
         _check_type(parameter, label)
     hints = [parameter.hint for parameter in parameters]
-    schemas, components = msgspec.json.schema_components(
-        hints, schema_hook=_schema_hook, ref_template=_DEFS + "{name}"
-    )
+    schemas, components = msgspec.json.schema_components(hints, schema_hook=_schema_hook, ref_template=_DEFS + "{name}")
     tidy = _Tidy(schemas, components)
     properties = {}
     for parameter, schema in zip(parameters, schemas, strict=True):
@@ -353,9 +339,7 @@ def _build_execute(
                 values = msgspec.convert(arguments, shape, str_keys=True, dec_hook=_read_other)
             except msgspec.ValidationError as error:
                 text, _, path = str(error).partition(" - at `")
-                raise InvalidArgumentsError(
-                    function.__name__, [f"{path.rstrip('`') or '$'}: {text}"]
-                ) from error
+                raise InvalidArgumentsError(function.__name__, [f"{path.rstrip('`') or '$'}: {text}"]) from error
             for name in names:
                 if name in arguments:
                     arguments[name] = getattr(values, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar, cast, final
+from typing import Any, ClassVar, final
 
 import attrs
 

@@ -17,14 +17,7 @@ from collections.abc import Sequence
 
 import trio
 
-from trio_agent._messages import (
-    AssistantMessage,
-    Message,
-    ToolCall,
-    ToolResultMessage,
-    UserMessage,
-    content_text,
-)
+from trio_agent._messages import AssistantMessage, Message, ToolCall, ToolResultMessage, UserMessage, content_text
 from trio_agent._stream import MessageBuilder, ModelRequest, SimpleModel, StreamSink
 
 from ._instructions import NotUnderstoodError, grammar, split, to_call

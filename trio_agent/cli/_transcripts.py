@@ -12,7 +12,8 @@ from typing import Any
 
 from trio_agent._errors import FormatError
 from trio_agent._messages import AgentMessage
-from trio_agent._transcript import repair_transcript, transcript_from_json, transcript_to_json
+from trio_agent._transcript import repair_transcript
+from trio_agent._wire import transcript_from_json, transcript_to_json
 
 __all__ = ["check_writable", "json_text", "load_transcript", "save_transcript"]
 

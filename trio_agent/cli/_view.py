@@ -7,16 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol, final
 
-from trio_agent._events import (
-    AgentEvent,
-    MessageEnd,
-    MessageUpdate,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    event_to_json,
-)
+from trio_agent._events import AgentEvent, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from trio_agent._messages import AssistantMessage
 from trio_agent._stream import TextDelta
+from trio_agent._wire import event_to_json
 
 from ._output import without_controls
 from ._transcripts import json_text
@@ -93,9 +87,8 @@ class TerminalView(PlainView):
         from rich.text import Text  # noqa: PLC0415 - as above
 
         with self._console.capture() as captured:
-            self._console.print(
-                Text(without_controls(text), style), no_wrap=True, overflow="ellipsis", crop=True
-            )
+            one_line = without_controls(" ".join(text.split("\n")))
+            self._console.print(Text(one_line, style), no_wrap=True, overflow="ellipsis", crop=True)
         return captured.get()
 
 

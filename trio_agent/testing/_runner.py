@@ -97,7 +97,9 @@ class _Stage:
                     await trio.sleep_until(at)
                 if action.do in _CALLS:
                     # Waits until the call has begun, so that what follows at this instant comes after.
-                    await self._nursery.start(self._call, action)
+                    begun = trio.Event()
+                    self._nursery.start_soon(self._call, action, begun)
+                    await begun.wait()
                 else:
                     self._act(action)
         self.final = self._subject.final()
@@ -119,15 +121,15 @@ class _Stage:
         """Do what a step, a rule or an event says."""
         for action in actions:
             if action.do in _CALLS:
-                await self._call(action)
+                await self._call(action, trio.Event())
             else:
                 self._act(action)
 
-    async def _call(self, action: Action, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def _call(self, action: Action, begun: trio.Event) -> None:
         entry = _host_entry(action)
         self.record(entry)
         self.open_calls[id(entry)] = action.do if action.n is None else f"host[{action.n}] {action.do}"
-        task_status.started()
+        begun.set()
         settled = "ok"
         try:
             await self._subject.call(action)

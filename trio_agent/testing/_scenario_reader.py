@@ -246,9 +246,9 @@ class Reader:
         return result
 
     def _tool_key(self, value: Any, where: str) -> str:
-        if value not in self._declarations:
+        if not isinstance(value, str) or value not in self._declarations:
             refuse(where, value, "a key of the scenario's tools: " + (", ".join(self._declarations) or "none"))
-        return string(value, where)
+        return value
 
     # Messages.
 

@@ -194,7 +194,7 @@ def _lane(entry: Mapping[str, Any]) -> str | None:
     """What an entry belongs to that may run at the same instant as others; None if nothing."""
     if "settled" in entry:
         number = entry.get("n")
-        return None if number is None else f"{number:04d}"
+        return None if number is None else str(number).rjust(4, "0")
     call: Any = None
     if "tool_run" in entry:
         call = entry["tool_run"]
@@ -218,7 +218,7 @@ def canonical(entries: Iterable[Mapping[str, Any]]) -> list[Entry]:
     return at one instant; nothing else may. Requests that were made in an aborted run are dropped:
     the loop makes the aborted message without asking the model.
     """
-    ran: set[Any] = set()
+    ran: set[str] = set()
     ordered: list[Entry] = []
     run: list[tuple[str, Entry]] = []
     run_key: tuple[Any, ...] | None = None
@@ -236,12 +236,12 @@ def canonical(entries: Iterable[Mapping[str, Any]]) -> list[Entry]:
             key = None
         elif "settled" in entry:
             key = ("settled", entry.get("at"))
-        elif entry.get("event", entry.get("on")) == "tool_execution_end" and entry.get("id") not in ran:
+        elif entry.get("event", entry.get("on")) == "tool_execution_end" and str(entry.get("id")) not in ran:
             key = ("never ran", entry.get("at"))
         else:
             key = ("laned", entry.get("at"))
         if "tool_run" in entry:
-            ran.add(entry["tool_run"])
+            ran.add(str(entry["tool_run"]))
         if key is None or key != run_key:
             flush()
         run_key = key

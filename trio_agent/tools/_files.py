@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from trio_agent._tool import Tool, ToolResult, tool
 
-from ._output import decode_cut, printable
+from ._output import decode_cut, in_short
 from ._root import PathError, Root
 
 __all__ = ["read_file"]
@@ -56,7 +56,7 @@ def read_file(
         fd = confined.open_regular(path)
         with BufferedReader(FileIO(fd), _CHUNK) as file:
             lines = max_lines if limit is None else min(limit, max_lines)
-            return _read(file, printable(path), offset, lines, max_bytes)
+            return _read(file, in_short(path), offset, lines, max_bytes)
 
     return read
 

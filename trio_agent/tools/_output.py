@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from typing import final
 
-__all__ = ["HeadTail", "decode_cut", "printable"]
+__all__ = ["HeadTail", "decode_cut", "in_short", "printable"]
 
 
 @final
@@ -78,3 +78,9 @@ def printable(name: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def in_short(name: str, limit: int = 200) -> str:
+    """What an error text says of a name that a model made up, which may be of any length."""
+    text = printable(name) or "''"
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -15,7 +15,7 @@ from typing import final
 
 from trio_agent._errors import TrioAgentError
 
-from ._output import printable
+from ._output import in_short
 
 __all__ = ["PathError", "Root"]
 
@@ -24,6 +24,7 @@ _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _LINK_ERRNOS = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 _MAX_LINKS = 40
+_MAX_DEPTH = 200  # each directory of a path is held open during the walk
 
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -40,7 +41,7 @@ _TEXTS = {
     errno.ELOOP: "{path} goes through too many symbolic links",
     errno.ENOTDIR: "{path} goes through something that is no directory",
     errno.ENXIO: "{path} is no regular file",
-    errno.ENAMETOOLONG: "the path {path:.80} ... is too long",
+    errno.ENAMETOOLONG: "the path {path} is too long",
 }
 
 
@@ -77,9 +78,9 @@ class Root:
             return self._open(path)
         except OSError as error:
             text = _TEXTS.get(error.errno or 0, "cannot open {path}: " + (error.strerror or str(error)))
-            raise PathError(text.format(path=printable(path) or "''")) from error
+            raise PathError(text.format(path=in_short(path))) from error
         except ValueError as error:  # a NUL, or a surrogate that stands for no byte
-            raise PathError(f"{printable(path)!r} is no possible path: {error}") from error
+            raise PathError(f"{in_short(path)!r} is no possible path: {error}") from error
 
     def open_regular(self, path: str, *, directories: bool = False) -> int:
         """What :meth:`open` does, for regular files only, or these and directories."""
@@ -88,7 +89,7 @@ class Root:
             mode = os.fstat(fd).st_mode
             if not stat.S_ISREG(mode) and not (directories and stat.S_ISDIR(mode)):
                 kind = next((name for test, name in _KINDS if test(mode)), "no regular file")
-                raise PathError(f"{printable(path)} is {kind}, not a file")
+                raise PathError(f"{in_short(path)} is {kind}, not a file")
         except BaseException:
             os.close(fd)
             raise
@@ -127,6 +128,8 @@ class Root:
                 if not parts:
                     return fd
                 held.append(fd)
+                if len(held) > _MAX_DEPTH:
+                    raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
             return os.open(".", _READ, dir_fd=held[-1])
         finally:
             for fd in held:
@@ -141,4 +144,4 @@ class Root:
         return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
     def _outside(self, path: str) -> PathError:
-        return PathError(f"{printable(path)} lies outside of the root; give a path below it")
+        return PathError(f"{in_short(path)} lies outside of the root; give a path below it")

@@ -17,7 +17,7 @@ from msgspec import Meta
 from trio_agent._errors import TrioAgentError
 from trio_agent._tool import Tool, ToolResult, tool
 
-from ._output import printable
+from ._output import in_short, printable
 from ._process import Ended, run_group
 from ._root import Root
 
@@ -119,7 +119,7 @@ def _result(output: bytes, ended: Ended, text: str, path: str, time_limit: float
         else:
             end = value
     if end is not None and "error" in end:
-        raise SearchError(f"{printable(text)!r} is no regular expression: {end['error']}")
+        raise SearchError(f"{in_short(text)!r} is no regular expression: {end['error']}")
     if end is None and not ended.timed_out:
         raise SearchError(
             f"the search failed with status {ended.returncode}: {output[-500:].decode(errors='replace')}"
@@ -150,7 +150,7 @@ def _note(end: dict[str, Any] | None, hits: int, text: str, base: str, time_limi
         note = f"[{hits:,} {_plural(hits, 'line')} in {end['with_hits']:,} of {files:,} {_plural(files, 'file')}]"
     else:
         note = (
-            f"[{printable(text)!r} is in none of {files:,} {_plural(files, 'file')} below {printable(base)}]"
+            f"[{in_short(text)!r} is in none of {files:,} {_plural(files, 'file')} below {printable(base)}]"
         )
     for key, what in (("binary", "binary"), ("unreadable", "unreadable")):
         if end[key]:

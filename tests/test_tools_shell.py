@@ -1,0 +1,416 @@
+"""run_command: real processes, and that none of them is left."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from trio_agent import Tool, ToolCall, ToolResult, run_tool_call
+from trio_agent.tools import default_environment, run_command
+
+_numbers = itertools.count(os.getpid() * 1000)
+
+
+async def call(tool: Tool, command: str, on_update: Callable[[ToolResult], None] | None = None) -> ToolResult:
+    tool_call = ToolCall("c1", tool.name, {"command": command})
+    return (await run_tool_call(tool_call, tools=[tool], on_update=on_update)).result
+
+
+def living(mark: str) -> list[str]:
+    """Processes with a mark in their command line, zombies left out (their line is empty)."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if mark.encode() in line and int(entry.name) != os.getpid():
+            found.append(line.replace(b"\0", b" ").decode())
+    return found
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A number of seconds to sleep that only this test uses; whatever still sleeps so long is killed."""
+    mark = f"61.{next(_numbers)}"
+    yield mark
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark.encode() in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+async def until(condition: Callable[[], object]) -> None:
+    with trio.fail_after(10):
+        while not condition():
+            await trio.sleep(0.005)
+
+
+# ------------------------------------------------------------------ results
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "is_error"),
+    [
+        pytest.param("echo hi", "hi\n[exit status 0]", False, id="output"),
+        pytest.param("true", "[exit status 0]", False, id="no output"),
+        pytest.param("printf hi", "hi\n[exit status 0]", False, id="no end of line"),
+        pytest.param("echo no; exit 3", "no\n[exit status 3]", True, id="exit status"),
+        pytest.param("echo a; echo b >&2; echo c", "a\nb\nc\n[exit status 0]", False, id="both outputs as they come"),
+        pytest.param("kill -SEGV $$", "[killed by SIGSEGV]", True, id="signal"),
+        pytest.param("kill -40 $$", "[killed by signal 40]", True, id="real-time signal"),
+        pytest.param("cat; echo end", "end\n[exit status 0]", False, id="input is empty"),
+        pytest.param("printf '\\377\\0x'", "\ufffd\0x\n[exit status 0]", False, id="bytes that are no text"),
+        pytest.param("no_such_command_", "not found\n[exit status 127]", True, id="unknown command"),
+        pytest.param("echo 'a", "[exit status 2]", True, id="broken syntax"),
+        pytest.param("ps -o tty= -p $$ | tr -d ' '", "?\n[exit status 0]", False, id="no terminal"),
+        pytest.param("ulimit -t 1; while :; do :; done", "[killed by SIGKILL]", True, id="a limit of its own"),
+    ],
+)
+async def test_what_came_of_a_command(tmp_path: Path, command: str, text: str, is_error: bool) -> None:  # noqa: FBT001
+    result = await call(run_command(tmp_path), command)
+    assert result.text.endswith(text) if is_error else result.text == text
+    assert result.is_error is is_error
+
+
+async def test_the_facts_stand_in_the_details(tmp_path: Path) -> None:
+    result = await call(run_command(tmp_path), "echo hi; exit 3")
+    assert result.details == result.structured_content
+    seconds = result.details.pop("seconds")
+    assert 0 <= seconds < 5
+    assert result.details == {
+        "exit_status": 3,
+        "signal": None,
+        "timed_out": False,
+        "background_ended": False,
+        "bytes": 3,
+    }
+    assert (await call(run_command(tmp_path), "kill $$")).details["signal"] == "SIGTERM"
+
+
+async def test_outputs_can_be_kept_apart(tmp_path: Path) -> None:
+    tool = run_command(tmp_path, separate_stderr=True)
+    result = await call(tool, "echo out; echo err >&2; printf more")
+    assert result.text == "out\nmore\n[standard error]\nerr\n[exit status 0]"
+    assert (await call(tool, "echo out")).text == "out\n[exit status 0]"
+
+
+async def test_a_command_runs_where_the_host_says(tmp_path: Path) -> None:
+    result = await call(run_command(tmp_path), "pwd")
+    assert result.text == f"{tmp_path}\n[exit status 0]"
+    with pytest.raises(NotADirectoryError, match="missing"):
+        run_command(tmp_path / "missing")
+
+
+async def test_no_secret_is_inherited_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-123")
+    assert "sk-123" not in (await call(run_command(tmp_path), "env")).text
+    assert "sk-123" in (await call(run_command(tmp_path, env=os.environ), "env")).text
+    own = run_command(tmp_path, env={**default_environment(), "ONLY": "this"})
+    assert "ONLY=this" in (await call(own, "env")).text
+
+
+async def test_another_shell(tmp_path: Path) -> None:
+    tool = run_command(tmp_path, shell=["/bin/sh", "-e", "-c"])
+    assert (await call(tool, "false; echo on")).text == "[exit status 1]"
+
+
+@pytest.mark.parametrize(
+    ("make", "command", "text"),
+    [
+        pytest.param(lambda p: run_command(p, shell=["/no/such/shell"]), "x", "/no/such/shell", id="no shell"),
+        pytest.param(run_command, "a\0b", "null byte", id="NUL"),
+        pytest.param(run_command, "x" * 3_000_000, "too long", id="longer than the system takes"),
+        pytest.param(lambda p: run_command(p, env={"a=b": "c"}), "x", "environment", id="broken environment"),
+    ],
+)
+async def test_what_cannot_be_started_is_an_error_result(
+    tmp_path: Path, make: Callable[[Path], Tool], command: str, text: str
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    result = await call(make(tmp_path), command)
+    assert result.is_error
+    assert text in result.text
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # Trio keeps a pair of its own from now on
+
+
+async def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    tool = run_command(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    result = await call(tool, "true")
+    assert result.is_error
+    assert "No such file or directory" in result.text
+
+
+# ------------------------------------------------------------------- output
+
+
+async def test_long_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
+    result = await call(run_command(tmp_path, max_output=1000), "seq 100000")
+    lines = result.text.splitlines()
+    assert lines[:3] == ["1", "2", "3"]
+    assert lines[-3:] == ["99999", "100000", "[exit status 0]"]
+    at = next(index for index, line in enumerate(lines) if "left out" in line)
+    kept = sum(len(line) + 1 for index, line in enumerate(lines[:-1]) if index != at)
+    assert lines[at] == f"[... {588_895 - kept:,} bytes left out ...]"
+    assert 900 < kept <= 1000
+
+
+async def test_output_that_fits_is_whole(tmp_path: Path) -> None:
+    result = await call(run_command(tmp_path, max_output=1000), "printf %01000d 7")
+    assert result.text == "0" * 999 + "7\n[exit status 0]"
+
+
+async def test_long_output_without_lines_is_cut_between_characters(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x" + "é" * 5000)
+    result = await call(run_command(tmp_path, max_output=1001), "cat f")
+    assert "\ufffd" not in result.text
+    assert "[... 9,001 bytes left out ...]" in result.text
+
+
+@pytest.mark.slow
+async def test_gigabytes_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Slow: a real command writes a real gigabyte."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = await call(run_command(tmp_path), "head -c 1000000000 /dev/zero | tr '\\0' x; echo; echo end")
+    assert result.text.endswith("end\n[exit status 0]")
+    assert result.details["bytes"] == 1_000_000_005
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kilobytes
+
+
+@pytest.mark.slow
+async def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
+    """Slow: the command sleeps for real between its lines."""
+    start = trio.current_time()
+    told: list[tuple[float, str]] = []
+    result = await call(
+        run_command(tmp_path),
+        "echo a; sleep 0.4; echo b >&2; sleep 0.4; echo c",
+        lambda update: told.append((trio.current_time() - start, update.text)),
+    )
+    assert [text for _, text in told][:2] == ["a\n", "a\nb\n"]
+    assert told[0][0] < 0.35
+    assert 0.4 <= told[1][0] < 0.75
+    assert result.text == "a\nb\nc\n[exit status 0]"
+
+
+@pytest.mark.slow
+async def test_updates_are_rare_and_short_however_much_is_printed(tmp_path: Path) -> None:
+    """Slow: the interval between updates is a real one."""
+    told: list[ToolResult] = []
+    await call(run_command(tmp_path), "timeout 0.5 yes", told.append)
+    assert 2 <= len(told) <= 7
+    assert all(len(update.text) <= 2000 for update in told)
+    assert told[-1].details["bytes"] > 100_000
+
+
+# ---------------------------------------------------------------------- end
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "limit", "left"),
+    [
+        pytest.param("sleep {m}", 0.4, 0, id="one process"),
+        pytest.param("sleep {m}; echo on", 0.4, 0, id="child of the shell"),
+        # Known fault B102.
+        pytest.param("sleep {m} & echo $!; wait", 0.4, 0, id="background child"),
+        pytest.param("(sleep {m} & sleep {m} & wait) & wait", 0.4, 0, id="grandchildren"),
+        pytest.param("sleep {m} | sleep {m} | sleep {m}", 0.4, 0, id="pipeline"),
+        # Known fault B104.
+        pytest.param("trap '' TERM; sleep {m}; sleep {m}", 1.0, 0, id="ignores SIGTERM"),
+        pytest.param("trap 'echo no' TERM; while :; do sleep {m}; done", 1.0, 0, id="survives SIGTERM"),
+        pytest.param("sh -c \"trap '' TERM; sleep {m}\" & sleep {m}", 1.0, 0, id="a child ignores SIGTERM"),
+        pytest.param("sleep {m} & kill -STOP $!; kill -STOP $$", 0.4, 0, id="stopped"),
+        pytest.param("exec >/dev/null 2>&1; sleep {m}", 0.4, 0, id="closed its output"),
+        pytest.param("while :; do sleep {m} & sleep 0.001; done", 1.0, 0, id="forks on and on"),
+        pytest.param("yes", 0.4, 0, id="writes forever"),
+        pytest.param("trap 'seq 1000000; exit 0' TERM; while :; do sleep 0.01; done", 0.45, 0, id="last words"),
+        # Out of reach by design: the process has left its group.
+        pytest.param("setsid sleep {m} & sleep {m}", 0.4, 1, id="a daemon"),
+    ],
+)
+async def test_a_cut_ends_the_whole_group(tmp_path: Path, mark: str, command: str, limit: float, left: int) -> None:
+    """Slow: real processes are ended, some after a real grace."""
+    tool = run_command(tmp_path, kill_grace=0.5)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, tool, "echo begun; " + command.replace("{m}", mark))
+            await trio.sleep(0.25)
+            start = trio.current_time()
+            scope.cancel(reason="the test")
+    assert trio.current_time() - start < limit
+    assert len(living(mark)) == left
+
+
+@pytest.mark.slow
+async def test_a_process_may_clean_up_within_the_grace(tmp_path: Path) -> None:
+    """Slow: the clean-up sleeps for real."""
+    tool = run_command(tmp_path)
+    with trio.move_on_after(0.3):
+        await call(tool, "trap 'sleep 0.2; echo done > done; exit 0' TERM; while :; do sleep 0.02; done")
+    assert (tmp_path / "done").read_text() == "done\n"
+
+
+@pytest.mark.slow
+async def test_the_host_can_end_the_grace(tmp_path: Path, mark: str) -> None:
+    """Slow: real time shows that the grace of a minute is not waited for (known fault B104, second abort)."""
+    kill_now = trio.Event()
+    tool = run_command(tmp_path, kill_grace=60, kill_now=kill_now)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, tool, f"trap '' TERM; sleep {mark}; sleep {mark}")
+            await until(lambda: living(mark))
+            scope.cancel(reason="the test")
+            start = trio.current_time()
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.2)
+                assert living(mark)
+                kill_now.set()
+    assert trio.current_time() - start < 0.6
+    assert living(mark) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("sleep {m} & echo hi", id="holds the output"),
+        pytest.param("sleep {m} >/dev/null 2>&1 & echo hi", id="closed the output"),
+        pytest.param("(trap '' TERM; sleep {m}; sleep {m}) & echo hi", id="ignores SIGTERM"),
+    ],
+)
+async def test_background_processes_do_not_outlive_the_command(tmp_path: Path, mark: str, command: str) -> None:
+    """Slow: real processes are ended, one after a real grace."""
+    start = trio.current_time()
+    result = await call(run_command(tmp_path, kill_grace=0.3), command.replace("{m}", mark))
+    assert trio.current_time() - start < 0.8
+    assert result.text == "hi\n[processes that it left in the background were ended]\n[exit status 0]"
+    assert result.details["background_ended"] is True
+    assert living(mark) == []
+
+
+async def test_a_daemon_that_holds_the_output_does_not_hold_up_the_result(tmp_path: Path, mark: str) -> None:
+    with trio.fail_after(5):
+        result = await call(run_command(tmp_path), f"setsid sleep {mark} & sleep 0.1; echo hi")
+    assert result.text == "hi\n[exit status 0]"
+    assert len(living(mark)) == 1
+
+
+@pytest.mark.slow
+async def test_a_time_limit_keeps_what_was_printed(tmp_path: Path, mark: str) -> None:
+    """Slow: the limit is real time."""
+    tool = run_command(tmp_path, time_limit=0.3)
+    assert "0.3 seconds" in tool.description
+    start = trio.current_time()
+    result = await call(tool, f"echo hi; sleep {mark}; echo never")
+    assert trio.current_time() - start < 0.8
+    assert result.is_error
+    assert result.text == "hi\n[stopped: its time of 0.3 s was up]"
+    assert result.details["timed_out"] is True
+    assert result.details["signal"] == "SIGTERM"
+    assert living(mark) == []
+
+
+class CancelAfter(trio.abc.Instrument):
+    """Cancels a scope when a task has been scheduled so many times."""
+
+    def __init__(self, scope: trio.CancelScope, steps: int) -> None:
+        self.scope = scope
+        self.left = steps
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.scope.cancel(reason="the test")
+
+
+@pytest.mark.slow
+async def test_a_cut_at_any_step_leaves_no_process(tmp_path: Path, mark: str) -> None:
+    """Slow: some hundred real processes, cut at one step of the scheduler after the other."""
+    tool = run_command(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    reached = 0
+    for steps in range(1, 60):
+        with trio.CancelScope() as scope:
+            instrument = CancelAfter(scope, steps)
+            trio.lowlevel.add_instrument(instrument)
+            try:
+                with trio.fail_after(5):
+                    await call(tool, f"sleep 0.03; : {mark}")
+                reached = steps
+            finally:
+                trio.lowlevel.remove_instrument(instrument)
+        assert living(mark) == [], steps
+        if not scope.cancelled_caught:
+            break
+    assert reached > 5
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+@pytest.mark.slow
+async def test_nothing_is_started_after_the_cut(tmp_path: Path) -> None:
+    """Slow: a hundred real processes compete for Trio's forty worker threads."""
+    tool = run_command(tmp_path)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(call, tool, f"echo > {number}; sleep 61")
+            await until(lambda: len(os.listdir(tmp_path)) > 10)
+            scope.cancel(reason="the test")
+            started = len(os.listdir(tmp_path))
+    # Those whose thread was on its way are started and ended.
+    assert len(os.listdir(tmp_path)) <= started + 45
+    settled = len(os.listdir(tmp_path))
+    await trio.sleep(0.2)
+    assert len(os.listdir(tmp_path)) == settled
+
+
+@pytest.mark.slow
+async def test_commands_run_side_by_side(tmp_path: Path) -> None:
+    """Slow: twenty commands sleep for real."""
+    tool = run_command(tmp_path)
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(call, tool, "sleep 0.5")
+    assert trio.current_time() - start < 1.5
+
+
+async def test_processes_that_cannot_be_ended_are_reported(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = os.killpg
+    monkeypatch.setattr("trio_agent.tools._process._KILL_PATIENCE", 0.05)
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)  # as if they were another user's
+    result = await call(run_command(tmp_path, kill_grace=0.05), f"sleep {mark} & echo $$")
+    monkeypatch.setattr(os, "killpg", original)
+    assert result.is_error
+    assert "could not be ended; the process group" in result.text
+    original(int(result.text.split()[-4]), signal.SIGKILL)
+
+
+def test_an_interrupt_by_key_leaves_no_process(tmp_path: Path, mark: str) -> None:
+    tool = run_command(tmp_path)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, tool, f"sleep {mark}")
+            await until(lambda: living(mark))
+            signal.raise_signal(signal.SIGINT)
+            await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        trio.run(main)
+    assert caught.value.subgroup(KeyboardInterrupt) is not None
+    assert living(mark) == []
