@@ -5,48 +5,27 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, cast, final, get_args
+from typing import cast, final, get_args
 
+import attrs
 import trio
 
 from ._abort import Abort
 from ._door import Callback
 from ._errors import BusyError, UsageError
 from ._events import AgentEvent
-from ._hooks import (
-    AfterToolCall,
-    BeforeToolCall,
-    ConvertToLlm,
-    FinishTurn,
-    GetApiKey,
-    LoopConfig,
-    PrepareNextTurn,
-    PrepareRequest,
-    RunLimits,
-    ToolPreparation,
-    TransformContext,
-    check_choice,
-)
+from ._hooks import LoopConfig, LoopSettings
 from ._iterate import EventStream, open_events
 from ._loop import check_continue, run_loop
-from ._messages import (
-    AgentMessage,
-    AssistantMessage,
-    Content,
-    ImageContent,
-    SystemMessage,
-    TextContent,
-    ThinkingLevel,
-    UserMessage,
-)
+from ._messages import AgentMessage, AssistantMessage, Content, ImageContent, SystemMessage, TextContent, UserMessage
 from ._queues import PendingMessageQueue, QueueMode, as_messages
 from ._run import Run
 from ._state import AgentState, RunResult
-from ._stream import Model, StreamFn
-from ._tool import AgentContext, Tool, ToolExecutionMode
+from ._stream import Model
+from ._tool import AgentContext, Tool
 from ._transcript import create_initial_system_message, get_current_system_message
 
 _log = logging.getLogger("trio_agent")
@@ -55,6 +34,7 @@ _inside: ContextVar[tuple[Agent, ...]] = ContextVar("trio_agent_inside", default
 """The agents whose runs the current code is part of."""
 
 _EVENT_TYPES = get_args(AgentEvent)
+_SETTINGS = tuple(field.name for field in attrs.fields(LoopSettings))
 
 
 @final
@@ -113,157 +93,77 @@ class _QueueSource:
         return bool(self._queue)
 
 
+def _checked_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    tools = tuple(tools)
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise UsageError(f"{tool!r:.80} is no Tool; make one with the decorator @tool or with Tool(...)")
+    return tools
+
+
 @final
-class Agent:
+@attrs.define(eq=False, repr=False, kw_only=True, slots=False)
+class Agent(LoopSettings):
     """A transcript, tools and a model, with the loop between them.
 
     An Agent is a plain value: it may be made in one task, or outside of Trio, and used in another.
     One run is active at a time. All methods but the async ones are synchronous, no checkpoints, and
     may be called from any task; from another thread through ``trio.from_thread.run_sync``.
 
-    Args:
-      model: who answers; anything with ``provider``, ``id`` and ``stream_fn``.
-      system_prompt: goes with the tools into a leading system message, unless ``messages`` begin
-        with one.
-      tools: what can be executed.
-      messages: a transcript to go on from; the list is copied.
-      stream_fn: how models are reached; by default the model's own way, else the process's default.
-      thinking_level: how much the model is asked to think.
-      steering_mode, follow_up_mode: how much a run takes from the queue at a time.
-      steering_capacity, follow_up_capacity: how many messages a queue holds.
-      tool_execution, tool_preparation, max_parallel_tools, limits, closing_grace, repeat_partial,
-        session_id, api_key, options, and the hooks: as in :class:`LoopConfig`; all may be set later
-        and are read when a run starts.
-
-    Attributes:
-      steering, follow_ups: the two queues.
-      last_result: what came of the last run; set also where the call raised.
+    All settings are keyword arguments and attributes that may be set at any time; a run reads them
+    when it starts. ``system_prompt`` goes with the tools into a leading system message, unless
+    ``messages``, a transcript to go on from, begin with one. ``steering_mode`` and
+    ``follow_up_mode`` say how much a run takes from a queue at a time, the capacities how many
+    messages a queue holds.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        system_prompt: str = "",
-        tools: Iterable[Tool] = (),
-        messages: Iterable[AgentMessage] = (),
-        stream_fn: StreamFn | None = None,
-        thinking_level: ThinkingLevel = "off",
-        steering_mode: QueueMode = "one-at-a-time",
-        follow_up_mode: QueueMode = "one-at-a-time",
-        steering_capacity: float = math.inf,
-        follow_up_capacity: float = math.inf,
-        tool_execution: ToolExecutionMode = "parallel",
-        tool_preparation: ToolPreparation = "serial",
-        max_parallel_tools: int | None = None,
-        limits: RunLimits | None = None,
-        closing_grace: float = 1.0,
-        repeat_partial: bool = False,
-        session_id: str | None = None,
-        api_key: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        transform_context: TransformContext | None = None,
-        convert_to_llm: ConvertToLlm | None = None,
-        get_api_key: GetApiKey | None = None,
-        prepare_request: PrepareRequest | None = None,
-        prepare_next_turn: PrepareNextTurn | None = None,
-        finish_turn: FinishTurn | None = None,
-        before_tool_call: BeforeToolCall | None = None,
-        after_tool_call: AfterToolCall | None = None,
-    ) -> None:
-        self._state = AgentState(model, thinking_level)
-        self._listeners = _Listeners(self._state)
-        self._run: Run | None = None
-        self._idle = trio.Event()
-        self._tool_execution: ToolExecutionMode = "parallel"
-        self.last_result: RunResult | None = None
-        self.steering = PendingMessageQueue(steering_mode, steering_capacity)
-        self.follow_ups = PendingMessageQueue(follow_up_mode, follow_up_capacity)
-        self._sources = (_QueueSource(self.steering), _QueueSource(self.follow_ups))
-        self.stream_fn = stream_fn
-        self.tool_execution = tool_execution
-        self.tool_preparation: ToolPreparation = tool_preparation
-        self.max_parallel_tools = max_parallel_tools
-        self.limits = RunLimits() if limits is None else limits
-        self.closing_grace = closing_grace
-        self.repeat_partial = repeat_partial
-        self.session_id = session_id
-        self.api_key = api_key
-        self.options: Mapping[str, Any] = {} if options is None else dict(options)
-        self.transform_context = transform_context
-        self.convert_to_llm = convert_to_llm
-        self.get_api_key = get_api_key
-        self.prepare_request = prepare_request
-        self.prepare_next_turn = prepare_next_turn
-        self.finish_turn = finish_turn
-        self.before_tool_call = before_tool_call
-        self.after_tool_call = after_tool_call
-        self.tools = tools
-        transcript = list(messages)
+    model: Model = attrs.field(kw_only=False)
+    """Who answers; anything with ``provider``, ``id`` and ``stream_fn``."""
+    tools: Sequence[Tool] = attrs.field(default=(), converter=_checked_tools)
+    """What can be executed from the next run on; changes are announced to the model."""
+    _system_prompt: str = ""
+    _messages: Iterable[AgentMessage] = ()
+    _steering_mode: QueueMode = "one-at-a-time"
+    _follow_up_mode: QueueMode = "one-at-a-time"
+    _steering_capacity: float = math.inf
+    _follow_up_capacity: float = math.inf
+    steering: PendingMessageQueue = attrs.field(init=False)
+    """The queue of messages that go in before the next request."""
+    follow_ups: PendingMessageQueue = attrs.field(init=False)
+    """The queue of messages that go in when the run would otherwise end."""
+    state: AgentState = attrs.field(init=False)
+    """A live, read-only view of the agent."""
+    last_result: RunResult | None = attrs.field(default=None, init=False)
+    """What came of the last run; set also where the call raised."""
+    _run: Run | None = attrs.field(default=None, init=False)
+    _idle: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.steering = PendingMessageQueue(self._steering_mode, self._steering_capacity)
+        self.follow_ups = PendingMessageQueue(self._follow_up_mode, self._follow_up_capacity)
+        self.state = AgentState(self)
+        self._listeners = _Listeners(self.state)
+        transcript = list(self._messages)
         if not transcript or type(transcript[0]) is not SystemMessage:
             declarations = [tool.declaration for tool in self.tools]
-            initial = create_initial_system_message(system_prompt, declarations)
+            initial = create_initial_system_message(self._system_prompt, declarations)
             transcript[:0] = [initial] if initial is not None else []
         self.messages = transcript
-        self._config()  # refuses bad settings at once
+
+    def __repr__(self) -> str:
+        doing = "idle" if self._run is None else "running"
+        return f"<trio_agent.Agent on {self.model.provider}/{self.model.id}: {len(self.messages)} messages, {doing}>"
 
     # -------------------------------------------------------------- state
 
     @property
-    def state(self) -> AgentState:
-        """A live, read-only view of the agent."""
-        return self._state
-
-    @property
-    def model(self) -> Model:
-        """The model of the next run; a value that may be replaced at any time."""
-        return self._state._model
-
-    @model.setter
-    def model(self, model: Model) -> None:
-        self._state._model = model
-
-    @property
-    def thinking_level(self) -> ThinkingLevel:
-        """The thinking level of the next run."""
-        return self._state._thinking_level
-
-    @thinking_level.setter
-    def thinking_level(self, level: ThinkingLevel) -> None:
-        check_choice("thinking_level", level, get_args(ThinkingLevel))
-        self._state._thinking_level = level
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        """What can be executed from the next run on; changes are announced to the model."""
-        return self._state._tools
-
-    @tools.setter
-    def tools(self, tools: Iterable[Tool]) -> None:
-        checked = tuple(tools)
-        for tool in checked:
-            if not isinstance(tool, Tool):
-                raise UsageError(f"{tool!r:.80} is no Tool; make one with the decorator @tool or with Tool(...)")
-        self._state._tools = checked
-
-    @property
     def messages(self) -> Sequence[AgentMessage]:
         """The transcript. Assigning copies the messages; a run that is active goes on with its own."""
-        return self._state.messages
+        return self.state.messages
 
     @messages.setter
     def messages(self, messages: Iterable[AgentMessage]) -> None:
-        self._state._replace(list(messages))
-
-    @property
-    def tool_execution(self) -> ToolExecutionMode:
-        """Whether the calls of a message run side by side or one after the other."""
-        return self._tool_execution
-
-    @tool_execution.setter
-    def tool_execution(self, mode: ToolExecutionMode) -> None:
-        check_choice("tool_execution", mode, ("parallel", "sequential"))
-        self._tool_execution = mode
+        self.state._replace(list(messages))
 
     @property
     def steering_mode(self) -> QueueMode:
@@ -375,7 +275,7 @@ class Agent:
             )
 
     def _check_resume(self) -> None:
-        messages = self._state._messages
+        messages = self.state._messages
         tail_answered = bool(messages) and type(messages[-1]) is AssistantMessage
         if not tail_answered or not (self.steering or self.follow_ups):
             check_continue(messages)
@@ -383,7 +283,7 @@ class Agent:
     def _drain_for_resume(self) -> tuple[list[AgentMessage], bool]:
         """What resume() begins with, and whether it came from steering."""
         self._check_resume()
-        if type(self._state._messages[-1]) is not AssistantMessage:
+        if type(self.state._messages[-1]) is not AssistantMessage:
             return [], False
         steered = self.steering.drain()
         prompts = steered or self.follow_ups.drain()
@@ -400,11 +300,11 @@ class Agent:
         config = self._config()
         if prompts is None:
             prompts, steered = self._drain_for_resume()
-        context = AgentContext(self._state._messages, self._state._tools)
+        context = AgentContext(self.state._messages, self.tools)
         run = self._run = Run(config, context, self._listeners, abort)
         if events is not None:
             events._closing = lambda: run.closing
-        self._state._begin(run)
+        self.state._begin(run)
         self._idle = trio.Event()
         token = _inside.set((*_inside.get(), self))
         failed: BaseException | None = None
@@ -431,34 +331,15 @@ class Agent:
             None if isinstance(exception, trio.Cancelled) else exception,
         )
         self._run = None
-        self._state._finish()
+        self.state._finish()
         self._idle.set()
 
     def _config(self) -> LoopConfig:
-        steering, follow_ups = self._sources
         return LoopConfig(
             model=self.model,
-            stream_fn=self.stream_fn,
-            thinking_level=self.thinking_level,
-            api_key=self.api_key,
-            session_id=self.session_id,
-            options=self.options,
-            transform_context=self.transform_context,
-            convert_to_llm=self.convert_to_llm,
-            get_api_key=self.get_api_key,
-            prepare_request=self.prepare_request,
-            prepare_next_turn=self.prepare_next_turn,
-            finish_turn=self.finish_turn,
-            before_tool_call=self.before_tool_call,
-            after_tool_call=self.after_tool_call,
-            get_steering_messages=steering,
-            get_follow_up_messages=follow_ups,
-            tool_execution=self.tool_execution,
-            tool_preparation=self.tool_preparation,
-            max_parallel_tools=self.max_parallel_tools,
-            limits=self.limits,
-            closing_grace=self.closing_grace,
-            repeat_partial=self.repeat_partial,
+            get_steering_messages=_QueueSource(self.steering),
+            get_follow_up_messages=_QueueSource(self.follow_ups),
+            **{name: getattr(self, name) for name in _SETTINGS},
         )
 
     # ------------------------------------------------------------ control
@@ -508,9 +389,9 @@ class Agent:
           BusyError: a run is active.
         """
         self._check_idle("reset()")
-        baseline = get_current_system_message(self._state._messages)
-        self._state._replace([] if baseline is None else [baseline])
-        self._state._error = None
+        baseline = get_current_system_message(self.state._messages)
+        self.state._replace([] if baseline is None else [baseline])
+        self.state._error = None
         self.clear_all_queues()
 
     async def wait_for_idle(self) -> None:

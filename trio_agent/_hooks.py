@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, get_args
 
 import attrs
 
@@ -227,18 +227,33 @@ class RunLimits:
                 raise UsageError(f"the limit {name} is {value!r}, but must be above 0, or None for no limit")
 
 
-@final
-@attrs.frozen(kw_only=True)
-class LoopConfig:
-    """The settings of a loop, read when a run starts."""
+def _among(*choices: str) -> Callable[[Any, Any, Any], None]:
+    def check(instance: Any, attribute: Any, value: Any) -> None:
+        check_choice(attribute.name, value, choices)
 
-    model: Model
+    return check
+
+
+def _at_least(least: float, remedy: str) -> Callable[[Any, Any, Any], None]:
+    def check(instance: Any, attribute: Any, value: Any) -> None:
+        if value is not None and not value >= least:
+            raise UsageError(f"{attribute.name} is {value!r}, but must be at least {least}{remedy}")
+
+    return check
+
+
+@attrs.define(eq=False, kw_only=True, slots=False)
+class LoopSettings:
+    """What a loop can be told; an :class:`Agent` has these as attributes that may be set at any time."""
+
     stream_fn: StreamFn | None = None
     """How the model is reached; by default the model's own stream function, else the process's."""
-    thinking_level: ThinkingLevel = "off"
+    thinking_level: ThinkingLevel = attrs.field(default="off", validator=_among(*get_args(ThinkingLevel)))
+    """How much the model is asked to think."""
     api_key: str | None = attrs.field(default=None, repr=False)
     """Used where ``get_api_key`` is missing or gives none."""
     session_id: str | None = None
+    """For providers that cache by session."""
     options: Mapping[str, Any] = attrs.field(factory=dict)
     """What only the stream function reads."""
 
@@ -258,29 +273,32 @@ class LoopConfig:
     """``(BeforeToolCallContext) -> BeforeToolCallResult | None``; an exception blocks the call."""
     after_tool_call: AfterToolCall | None = None
     """``(AfterToolCallContext) -> AfterToolCallResult | None``; an exception is the result."""
-    get_steering_messages: GetQueuedMessages | None = None
-    get_follow_up_messages: GetQueuedMessages | None = None
 
-    tool_execution: ToolExecutionMode = "parallel"
-    tool_preparation: ToolPreparation = "serial"
+    tool_execution: ToolExecutionMode = attrs.field(default="parallel", validator=_among("parallel", "sequential"))
+    """Whether the calls of a message run side by side or one after the other."""
+    tool_preparation: ToolPreparation = attrs.field(default="serial", validator=_among("serial", "parallel"))
     """``parallel`` prepares and runs each call in one task, so that several approvals can be pending."""
-    max_parallel_tools: int | None = None
+    max_parallel_tools: int | None = attrs.field(default=None, validator=_at_least(1, ", or None for no limit"))
     """Calls of a batch that run at the same time; None is no limit."""
     limits: RunLimits = attrs.field(factory=RunLimits)
-    closing_grace: float = 1.0
+    """Where a run stops by itself."""
+    closing_grace: float = attrs.field(default=1.0, validator=_at_least(0, " seconds"))
     """Seconds that listeners have in all once the host has cancelled (design 7.5)."""
     repeat_partial: bool = False
     """True lets the result of a cut call carry the last update that was told (known fault B11)."""
 
-    def __attrs_post_init__(self) -> None:
-        check_choice("tool_execution", self.tool_execution, ("parallel", "sequential"))
-        check_choice("tool_preparation", self.tool_preparation, ("serial", "parallel"))
-        if self.max_parallel_tools is not None and self.max_parallel_tools < 1:
-            raise UsageError(
-                f"max_parallel_tools is {self.max_parallel_tools!r}, but must be at least 1, or None for no limit"
-            )
-        if not self.closing_grace >= 0:
-            raise UsageError(f"closing_grace is {self.closing_grace!r}, but must be 0 or more seconds")
+
+@final
+@attrs.define(eq=False, kw_only=True)
+class LoopConfig(LoopSettings):
+    """The settings of a loop that is called without an Agent; read when a run starts."""
+
+    model: Model
+    """Who answers."""
+    get_steering_messages: GetQueuedMessages | None = None
+    """``() -> messages``: asked before every request, and when a run starts."""
+    get_follow_up_messages: GetQueuedMessages | None = None
+    """``() -> messages``: asked when the run would otherwise end."""
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

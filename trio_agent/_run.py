@@ -16,6 +16,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, cast, final
 
+import attrs
 import trio
 
 from ._abort import Abort, Cut, Piece, WorkCut
@@ -47,7 +48,7 @@ class Run:
     def __init__(
         self, config: LoopConfig, context: AgentContext, listeners: Listeners, abort: Abort | None = None
     ) -> None:
-        self.config = config
+        self.config = config = attrs.evolve(config)  # what is set later is for the next run
         self.abort = Abort() if abort is None else abort
         self.record = Record(config, context, self.abort)
         self.closing = False

@@ -339,7 +339,7 @@ def _build_execute(
                 values = msgspec.convert(arguments, shape, str_keys=True, dec_hook=_read_other)
             except msgspec.ValidationError as error:
                 text, _, path = str(error).partition(" - at `")
-                raise InvalidArgumentsError(function.__name__, [f"{path.rstrip('`') or '$'}: {text}"]) from error
+                raise InvalidArgumentsError(tool_name, [f"{path.rstrip('`') or '$'}: {text}"]) from error
             for name in names:
                 if name in arguments:
                     arguments[name] = getattr(values, name)

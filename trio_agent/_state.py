@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Protocol, final
 
 import attrs
 
@@ -81,14 +81,23 @@ class RunResult:
             raise RunFailedError(text, message.stop_reason)
 
 
+class _Agent(Protocol):
+    """What the state is a view of."""
+
+    @property
+    def model(self) -> Model: ...
+    @property
+    def thinking_level(self) -> ThinkingLevel: ...
+    @property
+    def tools(self) -> Sequence[Tool]: ...
+
+
 @final
 class AgentState:
     """A live, read-only view of an agent. A listener sees a state that contains the event it is told."""
 
-    def __init__(self, model: Model, thinking_level: ThinkingLevel) -> None:
-        self._model = model
-        self._thinking_level: ThinkingLevel = thinking_level
-        self._tools: tuple[Tool, ...] = ()
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
         self._messages: list[AgentMessage] = []
         self._replay = Replay()
         self._run: Run | None = None
@@ -99,17 +108,17 @@ class AgentState:
     @property
     def model(self) -> Model:
         """The model of the next run."""
-        return self._model
+        return self._agent.model
 
     @property
     def thinking_level(self) -> ThinkingLevel:
         """The thinking level of the next run."""
-        return self._thinking_level
+        return self._agent.thinking_level
 
     @property
-    def tools(self) -> tuple[Tool, ...]:
+    def tools(self) -> Sequence[Tool]:
         """What can be executed. Differences from what the transcript declares are announced."""
-        return self._tools
+        return self._agent.tools
 
     @property
     def messages(self) -> Sequence[AgentMessage]:

@@ -169,7 +169,7 @@ def _signal(process: trio.Process, number: signal.Signals) -> None:
     # The number of the group cannot mean somebody else's by now: it is taken as long as the group
     # has a member, and it was seen to have one at most one pause ago.
     try:
-        os.kill(process.pid, number)
+        os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
         pass
 
