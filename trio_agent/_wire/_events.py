@@ -24,7 +24,15 @@ from trio_agent._events import (
     TurnEnd,
     TurnStart,
 )
-from trio_agent._messages import AssistantMessage, ErrorKind, TextContent, ThinkingContent, ToolCall, ToolResultMessage, Usage
+from trio_agent._messages import (
+    AssistantMessage,
+    ErrorKind,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+)
 from trio_agent._stream import (
     MessageBuilder,
     StreamEvent,
@@ -33,12 +41,11 @@ from trio_agent._stream import (
     ThinkingStart,
     ToolCallEnd,
     ToolCallStart,
-    _BlockEvent,
-    _Cursor,
-    _DeltaEvent,
     parse_partial_arguments,
 )
+from trio_agent._stream._answer import _BlockEvent, _Cursor, _DeltaEvent
 from trio_agent._tool import ToolResult
+
 from ._messages import (
     Decode,
     anything,

@@ -7,6 +7,7 @@ from typing import Any
 
 from trio_agent._errors import FormatError
 from trio_agent._messages import AgentMessage
+
 from ._messages import message_from_json, message_to_json
 
 FORMAT = "trio_agent/transcript"

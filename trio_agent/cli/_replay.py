@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from trio_agent._errors import FormatError, TrioAgentError
+from trio_agent import FormatError, TrioAgentError
 from trio_agent.testing import Scenario, ScenarioStuckError, Trace, judge, load_departures, run_scenario
 
 __all__ = ["replay"]

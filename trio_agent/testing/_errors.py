@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trio_agent._errors import TrioAgentError
+from trio_agent import TrioAgentError
 
 __all__ = ["ScenarioStuckError", "SchedulerError", "ScriptError", "ScriptExhaustedError", "ScriptNotExhaustedError"]
 

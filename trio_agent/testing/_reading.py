@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from trio_agent._errors import FormatError
+from trio_agent import FormatError
 
 _T = TypeVar("_T")
 

@@ -13,12 +13,19 @@ import attrs
 import trio
 import trio.testing
 
-from trio_agent._call import run_tool_call
-from trio_agent._events import AgentEvent
-from trio_agent._messages import AssistantMessage, ToolCall
-from trio_agent._stream import MessageBuilder, ModelRequest, StreamSink
-from trio_agent._tool import Tool, ToolContext, ToolResult
-from trio_agent._transcript import get_current_tools
+from trio_agent import (
+    AgentEvent,
+    AssistantMessage,
+    MessageBuilder,
+    ModelRequest,
+    StreamSink,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    get_current_tools,
+    run_tool_call,
+)
 
 from . import _scenario_parts as parts
 from ._errors import ScenarioStuckError, ScriptExhaustedError

@@ -7,9 +7,16 @@ from typing import Any, Literal, TypeAlias, final
 
 import attrs
 
-from trio_agent._messages import AgentMessage, ImageContent, ThinkingLevel, ToolCall, ToolDeclaration
-from trio_agent._stream import SimpleModel
-from trio_agent._tool import ToolExecutionMode, ToolResult
+from trio_agent import (
+    AgentMessage,
+    ImageContent,
+    SimpleModel,
+    ThinkingLevel,
+    ToolCall,
+    ToolDeclaration,
+    ToolExecutionMode,
+    ToolResult,
+)
 
 from ._script import Step
 

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import attrs
 
-from trio_agent._errors import FormatError, ToolDefinitionError
-from trio_agent._messages import (
-    AgentMessage,
-    AssistantContent,
-    AssistantMessage,
-    Content,
-    ErrorKind,
-    ImageContent,
-    SystemMessage,
-    TextContent,
-    ThinkingContent,
-    ThinkingLevel,
-    ToolCall,
-    ToolDeclaration,
-    ToolResultMessage,
-    UserMessage,
-)
-from trio_agent._stream import SimpleModel
-from trio_agent._tool import Tool, ToolContext, ToolResult
+from trio_agent import Content, FormatError, SimpleModel, TextContent, ToolResult, UserMessage
 
 from . import _script as steps
+from ._message_reader import THINKING_LEVELS, MessageReader, call, image
 from ._reading import (
     Keys,
     Read,
@@ -49,7 +32,6 @@ from ._scenario_parts import (
     Act,
     Action,
     Effect,
-    HostMessage,
     ListenerRule,
     ListenerScript,
     Match,
@@ -69,7 +51,6 @@ from ._scenario_parts import (
 
 __all__: list[str] = []
 
-_LEVELS: tuple[str, ...] = get_args(ThinkingLevel)
 _QUEUE_MODES = ("one-at-a-time", "all")
 _TOOL_MODES = ("parallel", "sequential")
 _EVENTS = (
@@ -133,58 +114,14 @@ def _model(value: Any, where: str) -> SimpleModel:
     return SimpleModel(provider, name)
 
 
-def _call(value: Any, where: str) -> ToolCall:
-    keys = Keys(value, where)
-    call = ToolCall(keys.take("id", string), keys.take("name", string), keys.take("arguments", json_object, {}))
-    keys.done()
-    return call
-
-
-def _image(value: Any, where: str) -> ImageContent:
-    keys = Keys(value, where)
-    image = ImageContent(keys.take("data", string), keys.take("mime_type", string))
-    keys.done()
-    return image
-
-
-def _block(value: Any, where: str) -> AssistantContent:
-    keys = Keys(value, where)
-    name = keys.only(("text", "thinking", "tool_call"))
-    block: AssistantContent
-    if name == "text":
-        block = TextContent(keys.take("text", string))
-    elif name == "thinking":
-        block = ThinkingContent(keys.take("thinking", string))
-    else:
-        block = keys.take("tool_call", _call)
-    keys.done()
-    return block
-
-
-async def _unused(arguments: dict[str, Any], ctx: ToolContext) -> None:
-    """Stands in for what a tool does where only its declaration is checked."""
-
-
-class Reader:
+class Reader(MessageReader):
     """Reads one file; knows its level and the tools that other parts refer to."""
 
     def __init__(self, level: Literal["agent", "loop"]) -> None:
+        super().__init__()
         self.level = level
-        self._declarations: dict[str, ToolDeclaration] = {}
 
     # Tools.
-
-    def declare(self, value: Any, where: str) -> None:
-        """Learn the keys and declarations of the tools."""
-        for key, item in json_object(value, where).items():
-            keys = Keys(item, f"{where}.{key}")
-            name = keys.take("name", string, key)
-            parameters = keys.take("parameters", json_object, {"type": "object", "properties": {}})
-            try:
-                tool = Tool(name, keys.take("description", string, ""), parameters, execute=_unused)
-            except ToolDefinitionError as error:
-                raise FormatError(f"{keys.where} is no tool: {error}") from error
-            self._declarations[key] = tool.declaration
 
     def tools(self, value: Any, where: str) -> dict[str, ToolScript]:
         """Read what the tools do."""
@@ -195,7 +132,7 @@ class Reader:
         for key in ("name", "description", "parameters"):
             keys.take(key, anything, None)  # read by declare()
         script = ToolScript(
-            self._declarations[name],
+            self.declarations[name],
             execution_mode=keys.take("execution_mode", one_of(*_TOOL_MODES), None),
             mend=keys.take("prepare_arguments", self._mend, None),
             calls=keys.take("calls", array(array(self._tool_step)), ()),
@@ -225,7 +162,7 @@ class Reader:
             case "host":
                 step = Act(keys.take("host", array(self._action)))
             case "run_tool":
-                step = RunTool(keys.take("run_tool", _call))
+                step = RunTool(keys.take("run_tool", call))
             case "return":
                 step = Return(keys.take("return", self._result))
             case _:
@@ -245,55 +182,6 @@ class Reader:
         keys.done()
         return result
 
-    def _tool_key(self, value: Any, where: str) -> str:
-        if not isinstance(value, str) or value not in self._declarations:
-            refuse(where, value, "a key of the scenario's tools: " + (", ".join(self._declarations) or "none"))
-        return value
-
-    # Messages.
-
-    def _message(self, value: Any, where: str) -> AgentMessage:
-        keys = Keys(value, where)
-        role = keys.take("role", string)
-        message: AgentMessage
-        match role:
-            case "system":
-                added = keys.take("tools_added", array(self._tool_key), ())
-                message = SystemMessage(
-                    keys.take("text", string, ""),
-                    sections=keys.take("sections", mapping(or_null(string)), {}),
-                    tools_added=[self._declarations[key] for key in added],
-                    tools_removed=keys.take("tools_removed", array(string), ()),
-                )
-            case "user":
-                text = TextContent(keys.take("text", string))
-                message = UserMessage((text, *keys.take("images", array(_image), ())))
-            case "assistant":
-                error = keys.take("error", or_null(string), None)
-                message = AssistantMessage(
-                    keys.take("content", array(_block)),
-                    stop_reason=keys.take(
-                        "stop_reason", one_of("stop", "length", "tool_use", "error", "aborted"), "stop"
-                    ),
-                    error_message=error,
-                    error_kind="aborted" if error == "aborted" else None,
-                    thinking_level=keys.take("thinking_level", one_of(*_LEVELS), None),
-                )
-            case "tool_result":
-                kind = keys.take("error", one_of(*get_args(ErrorKind)), None)
-                message = ToolResultMessage(
-                    keys.take("id", string),
-                    keys.take("name", string),
-                    keys.take("text", string, kind or ""),
-                    is_error=keys.take("is_error", boolean, False),
-                    error_kind=kind,
-                    details=keys.take("details", anything, None),
-                )
-            case _:
-                message = HostMessage(role, keys.take("text", string))
-        keys.done()
-        return message
-
     # The model.
 
     def settings(self, value: Any, where: str) -> Settings:
@@ -301,10 +189,10 @@ class Reader:
         keys = Keys(value, where)
         agent = self.level == "agent"
         settings = Settings(
-            tools=keys.take("tools", array(self._tool_key), ()),
-            messages=keys.take("messages", array(self._message), ()),
+            tools=keys.take("tools", array(self.tool_key), ()),
+            messages=keys.take("messages", array(self.message), ()),
             model=keys.take("model", _model, Settings().model),
-            thinking_level=keys.take("thinking_level", one_of(*_LEVELS), "off"),
+            thinking_level=keys.take("thinking_level", one_of(*THINKING_LEVELS), "off"),
             tool_execution=keys.take("tool_execution", one_of(*_TOOL_MODES), "parallel"),
             system_prompt=keys.take("system_prompt", string, "") if agent else "",
             steering_mode=keys.take("steering_mode", one_of(*_QUEUE_MODES), "one-at-a-time")
@@ -411,12 +299,12 @@ class Reader:
             "drop_roles": array(string),
             "as_user": array(string),
             "keep_last": amount,
-            "append_context": array(self._message),
-            "append": array(self._message),
-            "messages": array(self._message),
-            "context_tools": array(self._tool_key),
+            "append_context": array(self.message),
+            "append": array(self.message),
+            "messages": array(self.message),
+            "context_tools": array(self.tool_key),
             "model": _model,
-            "thinking_level": one_of(*_LEVELS),
+            "thinking_level": one_of(*THINKING_LEVELS),
         }
         return readers[key]
 
@@ -483,7 +371,7 @@ class Reader:
         if do in ("prompt", "run", "steer", "follow_up"):
             action = self._said(keys, action)
         elif do == "set_messages":
-            action = Action(do, messages=keys.take("messages", array(self._message)))
+            action = Action(do, messages=keys.take("messages", array(self.message)))
         elif do.startswith("set_"):
             key, read = self._settable(do)
             action = Action(do, value=keys.take(key, read))
@@ -492,17 +380,17 @@ class Reader:
 
     def _said(self, keys: Keys, action: Action) -> Action:
         if keys.only(("text", "messages")) == "messages":
-            return attrs.evolve(action, messages=keys.take("messages", array(self._message)))
+            return attrs.evolve(action, messages=keys.take("messages", array(self.message)))
         text = keys.take("text", string)
-        images = keys.take("images", array(_image), ()) if action.do == "prompt" else ()
+        images = keys.take("images", array(image), ()) if action.do == "prompt" else ()
         content: tuple[Content, ...] = (TextContent(text), *images)
         return attrs.evolve(action, text=text, images=images, messages=(UserMessage(content),))
 
     def _settable(self, do: str) -> tuple[str, Read[Any]]:
         settable: dict[str, tuple[str, Read[Any]]] = {
-            "set_tools": ("tools", array(self._tool_key)),
+            "set_tools": ("tools", array(self.tool_key)),
             "set_model": ("model", _model),
-            "set_thinking_level": ("thinking_level", one_of(*_LEVELS)),
+            "set_thinking_level": ("thinking_level", one_of(*THINKING_LEVELS)),
             "set_steering_mode": ("mode", one_of(*_QUEUE_MODES)),
             "set_follow_up_mode": ("mode", one_of(*_QUEUE_MODES)),
             "set_tool_execution": ("mode", one_of(*_TOOL_MODES)),

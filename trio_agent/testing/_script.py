@@ -15,9 +15,18 @@ from typing import Any, TypeAlias, cast, final
 import attrs
 import trio
 
-from trio_agent._errors import TrioAgentError
-from trio_agent._messages import AssistantMessage, StopReason, TextContent, ThinkingContent, ToolCall
-from trio_agent._stream import MessageBuilder, ModelRequest, StreamEvent, StreamSink
+from trio_agent import (
+    AssistantMessage,
+    MessageBuilder,
+    ModelRequest,
+    StopReason,
+    StreamEvent,
+    StreamSink,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    TrioAgentError,
+)
 
 from ._errors import ScriptError, ScriptExhaustedError, ScriptNotExhaustedError
 

@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, final
 
-from trio_agent._hooks import (
+from trio_agent import (
     AfterToolCallContext,
     AfterToolCallResult,
+    AgentContext,
     AgentLoopTurnUpdate,
+    AgentMessage,
     AgentRequestUpdate,
     AgentTurnContext,
     AgentTurnDecision,
+    AssistantMessage,
     BeforeToolCallContext,
     BeforeToolCallResult,
-    PrepareRequestContext,
-)
-from trio_agent._messages import (
-    AgentMessage,
-    AssistantMessage,
     Message,
+    PrepareRequestContext,
     SystemMessage,
+    Tool,
     ToolCall,
     ToolResultMessage,
     UserMessage,
     content_text,
+    default_convert_to_llm,
 )
-from trio_agent._tool import AgentContext, Tool
-from trio_agent._transcript import default_convert_to_llm
 
 from ._scenario_parts import Effect, Rule
 from ._trace import Entry, plain, result_shape, tags, turn_shape

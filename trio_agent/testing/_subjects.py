@@ -7,14 +7,19 @@ from typing import Any, Protocol, TypeAlias, final
 
 import attrs
 
-from trio_agent._abort import Abort
-from trio_agent._agent import Agent
-from trio_agent._events import AgentEvent, AgentStart
-from trio_agent._hooks import LoopConfig
-from trio_agent._loop import run_agent_loop, run_agent_loop_continue
-from trio_agent._messages import AssistantMessage
-from trio_agent._stream import StreamFn
-from trio_agent._tool import AgentContext, Tool
+from trio_agent import (
+    Abort,
+    Agent,
+    AgentContext,
+    AgentEvent,
+    AgentStart,
+    AssistantMessage,
+    LoopConfig,
+    StreamFn,
+    Tool,
+    run_agent_loop,
+    run_agent_loop_continue,
+)
 
 from ._scenario_parts import Action, Settings
 from ._trace import Entry, category, error_shape, message_shape, streaming_shape, tags

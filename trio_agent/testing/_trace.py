@@ -9,29 +9,29 @@ from typing import Any, Literal, TypeAlias, final
 
 import attrs
 
-from trio_agent._errors import BusyError, ContinueError, FormatError
-from trio_agent._events import (
+from trio_agent import (
     AgentEnd,
     AgentEvent,
+    AssistantMessage,
+    BusyError,
+    ContinueError,
+    ErrorKind,
+    FormatError,
+    ImageContent,
     MessageEnd,
     MessageStart,
     MessageUpdate,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
-    TurnEnd,
-)
-from trio_agent._messages import (
-    AssistantMessage,
-    ErrorKind,
-    ImageContent,
     SystemMessage,
     TextContent,
     ThinkingContent,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolResult,
     ToolResultMessage,
+    TurnEnd,
     UserMessage,
 )
-from trio_agent._tool import ToolResult
 
 from ._reading import load_json
 

@@ -1,0 +1,136 @@
+"""How an answer gets from the stream function to whoever listens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias, final
+
+import trio
+
+from trio_agent._errors import NoStreamFnError, StreamError
+from trio_agent._messages import AssistantMessage
+
+from ._answer import StreamEvent
+from ._request import Model, ModelRequest
+
+SINK_SIZE = 16
+"""Events that a stream function may be ahead of the listeners before ``send`` waits."""
+
+StreamFn: TypeAlias = "Callable[[ModelRequest, StreamSink], Awaitable[AssistantMessage]]"
+"""Asks a model: pushes events into the sink, returns the final message, raises on failure."""
+
+_default_stream_fn: StreamFn | None = None
+
+
+def set_default_stream_fn(stream_fn: StreamFn | None) -> None:
+    """Say how models are reached for which neither agent nor model says it; None forgets it."""
+    global _default_stream_fn  # noqa: PLW0603 - a process-wide default, as in pi
+    _default_stream_fn = stream_fn
+
+
+def get_default_stream_fn() -> StreamFn | None:
+    """What :func:`set_default_stream_fn` was given last."""
+    return _default_stream_fn
+
+
+def resolve_stream_fn(stream_fn: StreamFn | None, model: Model) -> StreamFn:
+    """The stream function for a model: the caller's, else the model's own, else the default."""
+    found = stream_fn or model.stream_fn or _default_stream_fn
+    if found is None:
+        raise NoStreamFnError(
+            f"nobody said how the model {model.provider}/{model.id} is reached: give stream_fn=..., "
+            "a model that has one, or call set_default_stream_fn()"
+        )
+    return found
+
+
+@final
+class StreamSink:
+    """Where a stream function sends its events: a small bounded buffer in front of the listeners."""
+
+    __slots__ = ("_channel",)
+
+    def __init__(self, channel: trio.MemorySendChannel[StreamEvent]) -> None:
+        self._channel = channel
+
+    async def send(self, event: StreamEvent) -> None:
+        """Hand over an event; the listeners get it in order.
+
+        No checkpoint while there is room in the buffer; else it waits until there is. Cancelled
+        while waiting, the event is not sent.
+        """
+        try:
+            self._channel.send_nowait(event)
+        except trio.WouldBlock:
+            await self._channel.send(event)
+
+
+@final
+class ModelStream:
+    """The pull form of one answer: iterate over its events, then read :attr:`result`."""
+
+    def __init__(self, channel: trio.MemoryReceiveChannel[StreamEvent]) -> None:
+        self._channel = channel
+        self._result: AssistantMessage | None = None
+        self._error: BaseException | None = None
+
+    def __aiter__(self) -> ModelStream:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        """The next event; raises what the stream function raised, once all events are read."""
+        try:
+            return await self._channel.receive()
+        except trio.EndOfChannel:
+            pass
+        if self._error is not None:
+            raise self._error
+        raise StopAsyncIteration
+
+    @property
+    def result(self) -> AssistantMessage:
+        """The final message.
+
+        Raises:
+          StreamError: the events have not all been read.
+        """
+        if self._result is None:
+            raise StreamError("the answer is not complete yet: iterate to its end first")
+        return self._result
+
+
+@asynccontextmanager
+async def open_stream(stream_fn: StreamFn, request: ModelRequest) -> AsyncGenerator[ModelStream]:
+    """Ask a model and iterate over the events of its answer.
+
+    ``async with open_stream(stream_fn, request) as events: async for event in events: ...``, then
+    ``events.result``. Leaving the block early cancels the stream function and waits for it. What
+    the block raises comes out bare.
+    """
+    send, receive = trio.open_memory_channel[StreamEvent](SINK_SIZE)
+    stream = ModelStream(receive)
+
+    async def produce() -> None:
+        with send:
+            try:
+                stream._result = await stream_fn(request, StreamSink(send))
+            except Exception as error:  # raised where the events are read
+                stream._error = error
+
+    error: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            with receive:
+                try:
+                    yield stream
+                except Exception as raised:  # the nursery would wrap it in a group
+                    error = raised
+            nursery.cancel_scope.cancel(reason="the block of open_stream() was left")
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+    if error is not None:
+        raise error
