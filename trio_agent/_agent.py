@@ -69,30 +69,6 @@ class _Listeners:
         return unsubscribe
 
 
-@final
-class _QueueSource:
-    """Hands the messages of a queue to the loop, and takes back what it did not take."""
-
-    def __init__(self, queue: PendingMessageQueue) -> None:
-        self._queue = queue
-
-    def __call__(self) -> list[AgentMessage]:
-        return self._queue.drain()
-
-    def taken(self, message: AgentMessage) -> None:
-        """A message got its ``message_start``."""
-        self._queue.taken(message)
-
-    def put_back(self, messages: Sequence[AgentMessage]) -> None:
-        """The run was cut; the queue knows what it handed out and what was cleared since."""
-        self._queue.put_back()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether anything is queued."""
-        return bool(self._queue)
-
-
 def _checked_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     tools = tuple(tools)
     for tool in tools:
@@ -337,8 +313,8 @@ class Agent(LoopSettings):
     def _config(self) -> LoopConfig:
         return LoopConfig(
             model=self.model,
-            get_steering_messages=_QueueSource(self.steering),
-            get_follow_up_messages=_QueueSource(self.follow_ups),
+            get_steering_messages=self.steering,
+            get_follow_up_messages=self.follow_ups,
             **{name: getattr(self, name) for name in _SETTINGS},
         )
 

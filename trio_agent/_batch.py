@@ -13,10 +13,11 @@ import trio
 
 from ._abort import WorkCut
 from ._call import Caller, tools_by_name
+from ._closing import cut_result
 from ._door import Parts, bare
 from ._events import MessageEnd, MessageStart, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from ._messages import AssistantMessage
-from ._open import Batch, Call, cut_result, error_result
+from ._open import Batch, Call, error_result
 from ._run import Run
 
 

@@ -16,7 +16,8 @@ import attrs
 import trio
 
 from ._abort import Abort
-from ._door import Callback, Parts, enter, enter_plain
+from ._closing import timeout_text
+from ._door import Callback, Parts, enter, enter_plain, failure_of
 from ._errors import InvalidArgumentsError
 from ._hooks import (
     AfterToolCall,
@@ -27,7 +28,7 @@ from ._hooks import (
     BeforeToolCallResult,
 )
 from ._messages import AssistantMessage, ToolCall
-from ._open import Call, error_result, error_text, timeout_text
+from ._open import Call, error_result, error_text
 from ._tool import AgentContext, Tool, ToolCallOutcome, ToolContext, ToolResult, as_tool_result
 
 _held: ContextVar[tuple[trio.CapacityLimiter, ...]] = ContextVar("trio_agent_held_limiters", default=())
@@ -76,8 +77,8 @@ class Caller:
         except InvalidArgumentsError as error:
             call.outcome = error_result(str(error), "invalid_arguments")
             return
-        except Exception as error:
-            call.outcome = error_result(error_text(error), "failed")
+        except BaseException as error:
+            call.outcome = error_result(error_text(failure_of(error)), "failed")
             return
         if call.cut is None and self.before is not None:
             await self._ask_before(call, self.before)
@@ -93,13 +94,7 @@ class Caller:
             raise InvalidArgumentsError(tool.name, [f"$: {tool_call.arguments_error}"])
         arguments: Any = tool_call.arguments
         if tool.prepare_arguments is not None:
-            try:
-                arguments = enter_plain(tool.prepare_arguments, dict(arguments))
-            except Exception:
-                raise
-            except BaseException as error:
-                parts = Parts.of(error)
-                raise parts.fatal or parts.cancelled or parts.failure or error from None
+            arguments = enter_plain(tool.prepare_arguments, dict(arguments))
         if not isinstance(arguments, Mapping):
             raise InvalidArgumentsError(tool.name, [f"$: {arguments!r:.80} is no object"])
         return tool.validate(arguments)
@@ -113,10 +108,7 @@ class Caller:
                 if verdict is not None and not isinstance(verdict, BeforeToolCallResult):
                     raise TypeError(f"before_tool_call answered {verdict!r:.80}, not a BeforeToolCallResult or None")
         except BaseException as error:
-            parts = Parts.of(error)
-            if parts.fatal is not None or parts.cancelled is not None:
-                raise cast("BaseException", parts.fatal or parts.cancelled) from None
-            call.outcome = error_result(error_text(cast("Exception", parts.failure)), "failed")
+            call.outcome = error_result(error_text(failure_of(error)), "failed")
             return
         if verdict is not None and verdict.block:
             call.outcome = error_result(
@@ -288,10 +280,7 @@ class Caller:
             if answer is not None and not isinstance(answer, AfterToolCallResult):
                 raise TypeError(f"after_tool_call answered {answer!r:.80}, not an AfterToolCallResult or None")
         except BaseException as error:
-            parts = Parts.of(error)
-            if parts.fatal is not None or parts.cancelled is not None:
-                raise cast("BaseException", parts.fatal or parts.cancelled) from None
-            return error_result(error_text(cast("Exception", parts.failure)), "failed")
+            return error_result(error_text(failure_of(error)), "failed")
         return result if answer is None else overridden(result, answer)
 
 

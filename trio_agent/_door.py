@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import trio
 
@@ -109,6 +109,15 @@ class Parts(NamedTuple):
         while isinstance(fatal, BaseExceptionGroup):
             fatal = fatal.exceptions[0]
         return cls(fatal, cancelled, failure)
+
+
+def failure_of(error: BaseException) -> Exception:
+    """The failure in what the host's code raised; whatever is no failure of it is raised on."""
+    parts = Parts.of(error)
+    other = parts.fatal or parts.cancelled
+    if other is not None:
+        raise other from None
+    return cast("Exception", parts.failure)
 
 
 def bare(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -19,6 +19,7 @@ from ._events import AgentEnd, AgentEvent, AgentStart, EndReason, MessageEnd, Me
 from ._hooks import AgentLoopTurnUpdate, AgentRequestUpdate, Emit, LoopConfig, PrepareRequestContext
 from ._messages import AgentMessage, AssistantMessage, SystemMessage
 from ._open import Record
+from ._queues import PendingMessageQueue
 from ._response import respond
 from ._run import Run
 from ._tool import AgentContext
@@ -122,7 +123,7 @@ def _ends(run: Run, decision: str | None, *, wanted: bool) -> EndReason | None:
     if run.stop_requested:
         return "stop_after_turn"
     queues = (run.config.get_steering_messages, run.config.get_follow_up_messages)
-    wanted = wanted or any(getattr(queue, "waiting", None) for queue in queues)
+    wanted = wanted or any(isinstance(queue, PendingMessageQueue) and queue for queue in queues)
     if limits.tool_calls is not None and record.limit_hit:
         return "max_tool_calls"
     if limits.turns is not None and record.turns >= limits.turns:

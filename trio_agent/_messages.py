@@ -168,7 +168,8 @@ class ToolDeclaration:
 # --------------------------------------------------------------- messages
 
 
-def _as_content(value: str | Iterable[Content]) -> tuple[Content, ...]:
+def as_content(value: str | Iterable[Content]) -> tuple[Content, ...]:
+    """Content of what may be given for it; a string is one block of text."""
     if type(value) is tuple:
         return value
     return (TextContent(value),) if isinstance(value, str) else tuple(value)
@@ -207,7 +208,7 @@ class UserMessage:
     """What the user said: text (a string is taken as one block of text) and images."""
 
     role: ClassVar[Literal["user"]] = "user"
-    content: tuple[Content, ...] = attrs.field(converter=_as_content)
+    content: tuple[Content, ...] = attrs.field(converter=as_content)
     timestamp: int = attrs.field(factory=_now, kw_only=True)
     """Milliseconds since the epoch."""
     extra: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
@@ -266,7 +267,7 @@ class ToolResultMessage:
     role: ClassVar[Literal["tool_result"]] = "tool_result"
     tool_call_id: str
     tool_name: str
-    content: tuple[Content, ...] = attrs.field(default=(), converter=_as_content)
+    content: tuple[Content, ...] = attrs.field(default=(), converter=as_content)
     details: Any = attrs.field(default=None, kw_only=True)
     """Plain JSON for logs and user interfaces; no model sees it."""
     is_error: bool = attrs.field(default=False, kw_only=True)

@@ -112,7 +112,11 @@ class PendingMessageQueue:
     def __bool__(self) -> bool:
         return len(self) > 0
 
-    # Taking out: for the run that consumes the queue.
+    # Taking out: for the run that consumes the queue. It is what the loop calls a
+    # GetQueuedMessages, and may be given to run_agent_loop() as it is.
+
+    def __call__(self) -> list[AgentMessage]:
+        return self.drain()
 
     def drain(self) -> list[AgentMessage]:
         """Hand out what the mode says; kept aside until :meth:`taken` or :meth:`put_back`."""
@@ -129,8 +133,8 @@ class PendingMessageQueue:
                 del self._handed[index]
                 return
 
-    def put_back(self) -> None:
-        """Return to the front what was handed out and not taken; what was cleared stays away."""
+    def put_back(self, messages: Sequence[AgentMessage] = ()) -> None:
+        """Return to the front what was handed out and not taken; what was cleared since stays away."""
         self.put_front(self._handed)
         self._handed.clear()
 

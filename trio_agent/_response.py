@@ -9,11 +9,12 @@ import attrs
 import trio
 
 from ._abort import WorkCut
+from ._closing import final_message, told_so_far
 from ._door import Parts, bare, enter
 from ._errors import StreamError
 from ._events import MessageEnd, MessageStart, MessageUpdate
 from ._messages import AgentMessage, AssistantMessage
-from ._open import Response, error_text, final_message, told_so_far
+from ._open import Response, error_text
 from ._run import Run
 from ._stream import SINK_SIZE, ModelRequest, StreamEvent, StreamFn, StreamSink, StreamStart, resolve_stream_fn
 from ._transcript import default_convert_to_llm, normalize_context

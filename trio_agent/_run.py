@@ -20,11 +20,12 @@ import attrs
 import trio
 
 from ._abort import Abort, Cut, Piece, WorkCut
+from ._closing import FinishTurn, missing, missing_work
 from ._door import Callback, Parts, enter, enter_awaitable, enter_plain, was_entered
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
 from ._messages import AgentMessage, AssistantMessage
-from ._open import FinishTurn, Record, missing, missing_work
+from ._open import Record
 from ._tool import AgentContext
 from ._transcript import MessageView
 

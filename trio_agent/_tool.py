@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, final, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, final, overload
 
 import attrs
 import msgspec
@@ -22,6 +22,7 @@ from ._messages import (
     ToolCall,
     ToolDeclaration,
     Usage,
+    as_content,
     content_text,
 )
 from ._schema import describe_function
@@ -30,18 +31,12 @@ ToolExecutionMode: TypeAlias = Literal["parallel", "sequential"]
 """Whether the calls of one message run side by side or one after the other."""
 
 
-def _as_content(value: str | Iterable[Content]) -> tuple[Content, ...]:
-    if type(value) is tuple:
-        return value
-    return (TextContent(value),) if isinstance(value, str) else tuple(value)
-
-
 @final
 @attrs.frozen
 class ToolResult:
     """What a tool answers, or, in an update, what it has so far."""
 
-    content: tuple[Content, ...] = attrs.field(default=(), converter=_as_content)
+    content: tuple[Content, ...] = attrs.field(default=(), converter=as_content)
     """What the model sees; a string is taken as one block of text."""
     details: Any = attrs.field(default=None, kw_only=True)
     """Plain JSON for logs and user interfaces; no model sees it."""
@@ -99,25 +94,6 @@ class ToolCallOutcome:
     is_error: bool
 
 
-class _Call(Protocol):
-    """What a context needs to know of its call."""
-
-    @property
-    def tool_call(self) -> ToolCall: ...
-    @property
-    def context(self) -> AgentContext: ...
-
-
-class _Caller(Protocol):
-    """What runs the call; offers it to its tool."""
-
-    @property
-    def assistant_message(self) -> AssistantMessage: ...
-    async def update(self, call: Any, partial: ToolResult) -> None: ...
-    def update_from_thread(self, call: Any, partial: ToolResult) -> None: ...
-    async def run_nested(self, call: Any, tool_call: ToolCall) -> ToolCallOutcome: ...
-
-
 @final
 class ToolContext:
     """What a tool may know of, and do in, the call that it runs in.
@@ -128,7 +104,7 @@ class ToolContext:
 
     __slots__ = ("_call", "_caller", "_nested")
 
-    def __init__(self, caller: _Caller, call: _Call) -> None:
+    def __init__(self, caller: Any, call: Any) -> None:  # a Caller and its Call, of modules above this one
         self._caller = caller
         self._call = call
         self._nested = 0
@@ -136,22 +112,25 @@ class ToolContext:
     @property
     def tool_call_id(self) -> str:
         """The id of the call, as in the transcript."""
-        return self._call.tool_call.id
+        return self.tool_call.id
 
     @property
     def tool_call(self) -> ToolCall:
         """The call as the model made it, with its raw arguments."""
-        return self._call.tool_call
+        call: ToolCall = self._call.tool_call
+        return call
 
     @property
     def assistant_message(self) -> AssistantMessage:
         """The answer that asked for the call."""
-        return self._caller.assistant_message
+        message: AssistantMessage = self._caller.assistant_message
+        return message
 
     @property
     def context(self) -> AgentContext:
         """The messages and tools of the run when the call was prepared."""
-        return self._call.context
+        context: AgentContext = self._call.context
+        return context
 
     async def update(self, partial: ToolResult | str) -> None:
         """Report progress: listeners get a ``tool_execution_update``.
@@ -187,7 +166,8 @@ class ToolContext:
         """
         self._nested += 1
         inner = ToolCall(id or f"{self.tool_call_id}/{self._nested}", name, dict(arguments or {}))
-        return await self._caller.run_nested(self._call, inner)
+        outcome: ToolCallOutcome = await self._caller.run_nested(self._call, inner)
+        return outcome
 
 
 PrepareArguments: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -43,6 +43,10 @@ class MessageView(Sequence[_T], Generic[_T]):
         self._messages = messages
         self._length = len(messages) if length is None else length
 
+    def shows_all_of(self, messages: list[_T]) -> bool:
+        """Whether this is a view of the whole of a list."""
+        return self._messages is messages and self._length == len(messages)
+
     def __len__(self) -> int:
         return self._length
 

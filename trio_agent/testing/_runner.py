@@ -58,13 +58,19 @@ def run_scenario(scenario: Scenario, *, seed: int | None = None) -> Trace:
 
     Raises:
       ScenarioStuckError: the scenario does not come to an end.
-      ToolDefinitionError: the schema of a scripted tool is none.
       SchedulerError: a seed was given, and this release of Trio cannot be seeded.
     """
     guard = StallGuard()
     stage = _Stage(scenario)
+    clock = trio.testing.MockClock(autojump_threshold=0)
     with seeded_scheduler(seed):
-        trio.run(stage.run, guard, clock=trio.testing.MockClock(autojump_threshold=0), instruments=[guard])
+        try:
+            trio.run(stage.run, guard, clock=clock, instruments=[guard])
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) > 1:
+                raise
+            # The group of the runner's own nursery, as around a KeyboardInterrupt.
+            raise group.exceptions[0] from None
     if guard.reason is not None:
         still = ", ".join(stage.open_calls.values()) or "none"
         raise ScenarioStuckError(
