@@ -102,6 +102,7 @@ def assert_paired(events: Sequence[AgentEvent]) -> None:
     message: AgentMessage | None = None
     calls: dict[str, str] = {}
     results: list[ToolResultMessage] = []
+    answer: AgentMessage | None = None
     for number, event in enumerate(events):
         where = f"event {number} ({event.type})"
         assert not ended, f"{where} comes after agent_end"
@@ -111,7 +112,7 @@ def assert_paired(events: Sequence[AgentEvent]) -> None:
         assert number > 0, f"{where} comes before agent_start"
         if isinstance(event, TurnStart):
             assert not turn_open, f"{where} comes within a turn"
-            turn_open, calls, results = True, {}, []
+            turn_open, calls, results, answer = True, {}, [], None
             continue
         if isinstance(event, AgentEnd):
             assert not turn_open, f"{where} comes within a turn"
@@ -130,6 +131,8 @@ def assert_paired(events: Sequence[AgentEvent]) -> None:
                 assert event.message is message, f"{where} ends another message than the one that started"
             if isinstance(event.message, ToolResultMessage):
                 results.append(event.message)
+            if isinstance(event.message, AssistantMessage):
+                answer = event.message
             message = None
         elif isinstance(event, ToolExecutionStart):
             assert event.tool_call_id not in calls, f"{where}: {event.tool_call_id!r} starts twice"
@@ -145,6 +148,7 @@ def assert_paired(events: Sequence[AgentEvent]) -> None:
             told = [result.tool_call_id for result in results]
             assert sorted(told) == sorted(calls), f"{where}: calls {list(calls)}, but results of {told}"
             assert list(event.tool_results) == results, f"{where} lists other results than were told"
+            assert event.message is answer, f"{where} names another answer than the last that was told"
             turn_open = False
     assert ended, f"there is no agent_end after {len(events)} events"
 

@@ -393,6 +393,7 @@ GOOD_ANSWER = {"role": "assistant", "content": []}
         ({**GOOD_ANSWER, "thinkingLevel": "deep"}, "message.thinkingLevel", "'deep'"),
         ({**GOOD_ANSWER, "usage": {"input": "3"}}, "message.usage.input", "'3'"),
         ({**GOOD_ANSWER, "usage": {"cost": 3}}, "message.usage.cost", "3"),
+        ({**GOOD_ANSWER, "usage": {"cost": {"total": "3"}}}, "message.usage.cost", "'3'"),
         ({**GOOD_ANSWER, "usage": []}, "message.usage", "[]"),
         ({"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "t"}]}, "lacks 'arguments'", ""),
         (
@@ -414,6 +415,7 @@ GOOD_ANSWER = {"role": "assistant", "content": []}
             "1",
         ),
         ({"role": "system", "sections": ["a"]}, "message.sections", "['a']"),
+        ({"role": "system", "sections": {"a": 5}}, "message.sections", "5"),
         ({"role": "system", "toolsAdded": {"name": "t"}}, "message.toolsAdded", "{'name': 't'}"),
         ({"role": "system", "toolsAdded": [{"description": "d"}]}, "message.toolsAdded[0] lacks 'name'", ""),
         ({"role": "system", "toolsRemoved": [{"id": 1}]}, "message.toolsRemoved[0]", "None"),

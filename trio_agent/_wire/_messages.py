@@ -104,6 +104,18 @@ def list_of(decode_one: Decode) -> Decode:
     return decode
 
 
+def mapping_of(kinds: tuple[type, ...], wanted: str) -> Decode:
+    """An object whose values are of some types."""
+
+    def decode(value: Any, where: str) -> Any:
+        for key, item in object_(value, where).items():
+            if not isinstance(item, kinds) or isinstance(item, bool):
+                raise wrong(f"{where}.{key}", item, wanted)
+        return value
+
+    return decode
+
+
 def object_of(cls: type) -> Decode:
     """An object that becomes a value of a class."""
     return lambda value, where: decode_object(cls, value, where)
@@ -161,8 +173,8 @@ _BY_TYPE: dict[str, tuple[Encode, Decode]] = {
     "int": (same, integer),
     "Any": (same, anything),
     "Mapping[str, Any]": (same, object_),
-    "Mapping[str, float]": (same, object_),
-    "Mapping[str, str | None]": (same, object_),
+    "Mapping[str, float]": (same, mapping_of((int, float), "a number")),
+    "Mapping[str, str | None]": (same, mapping_of((str, type(None)), "a string or null")),
     "ErrorKind": (same, choice(ErrorKind)),
     "ThinkingLevel": (same, choice(ThinkingLevel)),
     "StopReason": (lambda reason: "toolUse" if reason == "tool_use" else reason, _stop_reason),
@@ -235,7 +247,7 @@ def decode_object(cls: type, data: Any, where: str, tag: str = "") -> Any:
     """A value of a class from an object; what is not known goes into ``extra``."""
     object_(data, where)
     values: dict[str, Any] = {}
-    known = {tag}
+    known = {tag} if tag else set()
     for field in _FIELDS[cls]:
         known.add(field.key)
         item = data.get(field.key)
