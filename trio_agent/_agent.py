@@ -272,12 +272,11 @@ class Agent(LoopSettings):
     async def _start(
         self, prompts: list[AgentMessage] | None, abort: Abort, events: EventStream[RunResult] | None = None
     ) -> RunResult:
+        run = Run(self._config(), AgentContext(self.state._messages, self.tools), self._listeners, abort)
         steered = False
-        config = self._config()
         if prompts is None:
             prompts, steered = self._drain_for_resume()
-        context = AgentContext(self.state._messages, self.tools)
-        run = self._run = Run(config, context, self._listeners, abort)
+        self._run = run
         if events is not None:
             events._closing = lambda: run.closing
         self.state._begin(run)

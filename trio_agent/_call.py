@@ -203,7 +203,7 @@ class Caller:
     async def _body(self, call: Call, tool: Tool, scope: trio.CancelScope) -> ToolResult:
         if tool.timeout is not None:
             scope.deadline = trio.current_time() + tool.timeout
-        call.entered = True
+        call.entered = tool.is_async or not tool.in_thread
         context = ToolContext(self, call)
         try:
             if tool.is_async:
@@ -228,13 +228,13 @@ class Caller:
         if limiter is None:
             limiter = limiters[call.depth] = trio.CapacityLimiter(THREADS)
         call.token = trio.lowlevel.current_trio_token()
+
+        def body() -> Any:
+            call.entered = True  # not before: a cut may come while the call waits for a thread
+            return tool.execute(call.args, context)
+
         return await trio.to_thread.run_sync(
-            tool.execute,
-            call.args,
-            context,
-            abandon_on_cancel=tool.abandon_on_cancel,
-            limiter=limiter,
-            thread_name=f"trio_agent tool {tool.name}",
+            body, abandon_on_cancel=tool.abandon_on_cancel, limiter=limiter, thread_name=f"trio_agent tool {tool.name}"
         )
 
     # ------------------------------------------------------- what tools do

@@ -45,7 +45,7 @@ async def respond(run: Run) -> AssistantMessage:
     finally:
         if response.ready is not None:
             # Complete, but the run's task was cut before all of it was told; closing tells the rest.
-            response.untold = _drain(receive)
+            response.untold = [event for event in _drain(receive) if type(event) is not StreamStart]
         receive.close()
     if fatal:
         raise fatal[0]

@@ -26,6 +26,7 @@ from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
 from ._messages import AgentMessage, AssistantMessage
 from ._open import Record
+from ._stream import resolve_stream_fn
 from ._tool import AgentContext
 from ._transcript import MessageView
 
@@ -49,6 +50,7 @@ class Run:
     def __init__(
         self, config: LoopConfig, context: AgentContext, listeners: Listeners, abort: Abort | None = None
     ) -> None:
+        resolve_stream_fn(config.stream_fn, config.model)  # refused before anything is changed
         self.config = config = attrs.evolve(config)  # what is set later is for the next run
         self.abort = Abort() if abort is None else abort
         self.record = Record(config, context, self.abort)

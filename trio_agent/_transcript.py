@@ -227,10 +227,9 @@ def _same_tool(one: ToolDeclaration | None, other: ToolDeclaration) -> bool:
 
 
 @final
+@attrs.frozen(init=False, eq=False, repr=False)
 class TranscriptContext:
     """A transcript in the form that models are sent; only :func:`normalize_context` makes one."""
-
-    __slots__ = ("messages",)
 
     messages: Sequence[Message]
     """A read-only view that does not change during the request."""
@@ -268,7 +267,7 @@ def normalize_context(
     elif not isinstance(messages, tuple | MessageView):
         messages = tuple(messages)
     context = object.__new__(TranscriptContext)
-    context.messages = messages
+    object.__setattr__(context, "messages", messages)
     return context
 
 
@@ -377,7 +376,7 @@ def repair_transcript(
     for message in messages:
         if type(message) is ToolResultMessage:
             open_calls.pop(message.tool_call_id, None)
-        elif open_calls:
+        elif open_calls and type(message) in _LLM_ROLES:  # what no model sees may stand in between
             close()
         if type(message) is AssistantMessage and message.stop_reason not in ("error", "aborted"):
             open_calls.update((call.id, call) for call in message.tool_calls)

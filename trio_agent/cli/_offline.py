@@ -102,9 +102,7 @@ def _report(calls: Sequence[ToolCall], results: dict[str, ToolResultMessage], li
     said = [f"{_count(len(results), 'result')}:"]
     for call in calls:
         result = results.get(call.id)
-        arguments = ", ".join(
-            f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items()
-        )
+        arguments = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
         verdict = "no result" if result is None else "error" if result.is_error else "ok"
         said.append(f"- {_short(f'{call.name}({arguments})', width)}: {verdict}")
         if result is not None:

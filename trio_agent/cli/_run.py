@@ -39,9 +39,7 @@ class _Refused(click.ClickException):
 @click.option("--save", metavar="FILE", help="Save the transcript there at the end, however the run ends.")
 @click.option("--resume", metavar="FILE", help="Go on from a saved transcript.")
 @click.option("--sequential", is_flag=True, help="Run the tools of an answer one after the other.")
-@click.option(
-    "--max-parallel", metavar="N", type=click.IntRange(min=1), help="Run at most N tools at the same time."
-)
+@click.option("--max-parallel", metavar="N", type=click.IntRange(min=1), help="Run at most N tools at the same time.")
 @click.option(
     "--root",
     metavar="DIR",
@@ -121,9 +119,7 @@ def _standard_input() -> str:
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).replace(
-        "\n", " "
-    )
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).replace("\n", " ")
 
 
 @final

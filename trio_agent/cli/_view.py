@@ -93,6 +93,4 @@ class TerminalView(PlainView):
 
 
 def _arguments(args: Mapping[str, Any]) -> str:
-    return " ".join(
-        f"{key}={value if isinstance(value, str) else json_text(value)}" for key, value in args.items()
-    )
+    return " ".join(f"{key}={value if isinstance(value, str) else json_text(value)}" for key, value in args.items())

@@ -120,7 +120,5 @@ def _text(data: bytes, shown: str, offset: int, *, cut: bool) -> str:
         text = decode_cut(data, "strict") if cut else data.decode()
     except UnicodeDecodeError as error:
         line = offset + data.count(b"\n", 0, error.start)
-        raise PathError(
-            f"{shown} is not text in UTF-8: byte {data[error.start]:#04x} in line {line}"
-        ) from error
+        raise PathError(f"{shown} is not text in UTF-8: byte {data[error.start]:#04x} in line {line}") from error
     return text.removeprefix("\ufeff") if offset == 1 else text

@@ -72,9 +72,7 @@ def search_text(
     async def search(
         text: Annotated[str, Meta(min_length=1, description="what to look for, within one line")],
         path: Annotated[str, Meta(description="the file or directory to search")] = ".",
-        regex: Annotated[
-            bool, Meta(description="whether the text is a regular expression of Python")
-        ] = False,
+        regex: Annotated[bool, Meta(description="whether the text is a regular expression of Python")] = False,
         ignore_case: Annotated[bool, Meta(description="whether upper and lower case are the same")] = False,
     ) -> ToolResult:
         # In a thread, because a file system may be slow; nothing is lost by a cut (see run_group).
@@ -121,13 +119,10 @@ def _result(output: bytes, ended: Ended, text: str, path: str, time_limit: float
     if end is not None and "error" in end:
         raise SearchError(f"{in_short(text)!r} is no regular expression: {end['error']}")
     if end is None and not ended.timed_out:
-        raise SearchError(
-            f"the search failed with status {ended.returncode}: {output[-500:].decode(errors='replace')}"
-        )
+        raise SearchError(f"the search failed with status {ended.returncode}: {output[-500:].decode(errors='replace')}")
     base = posixpath.normpath(path)
     lines = [
-        f"{printable(posixpath.normpath(posixpath.join(base, name)))}:{number}:{hit}"
-        for name, number, hit in hits
+        f"{printable(posixpath.normpath(posixpath.join(base, name)))}:{number}:{hit}" for name, number, hit in hits
     ]
     lines.append(_note(end, len(hits), text, base, time_limit))
     return ToolResult(
@@ -149,9 +144,7 @@ def _note(end: dict[str, Any] | None, hits: int, text: str, base: str, time_limi
     elif hits:
         note = f"[{hits:,} {_plural(hits, 'line')} in {end['with_hits']:,} of {files:,} {_plural(files, 'file')}]"
     else:
-        note = (
-            f"[{in_short(text)!r} is in none of {files:,} {_plural(files, 'file')} below {printable(base)}]"
-        )
+        note = f"[{in_short(text)!r} is in none of {files:,} {_plural(files, 'file')} below {printable(base)}]"
     for key, what in (("binary", "binary"), ("unreadable", "unreadable")):
         if end[key]:
             note += f"\n[{end[key]:,} {what} {_plural(end[key], 'file')} passed over]"

@@ -93,10 +93,7 @@ def run_command(
             f"Of long output the beginning and the end are shown, {max_output:,} bytes in all.{limit_text}"
         ),
     )
-    async def run(
-        command: Annotated[str, Meta(description="the shell line")],
-        ctx: ToolContext,
-    ) -> ToolResult:
+    async def run(command: Annotated[str, Meta(description="the shell line")], ctx: ToolContext) -> ToolResult:
         outputs = [HeadTail(max_output) for _ in range(1 + separate_stderr)]
         recent = HeadTail(2 * _UPDATE_BYTES)
         wake, woken = trio.open_memory_channel[None](1)
@@ -133,9 +130,7 @@ def run_command(
     return run
 
 
-def _result(
-    ended: Ended, outputs: Sequence[HeadTail], seconds: float, time_limit: float | None
-) -> ToolResult:
+def _result(ended: Ended, outputs: Sequence[HeadTail], seconds: float, time_limit: float | None) -> ToolResult:
     text = outputs[0].text()
     if len(outputs) > 1 and outputs[1].total:
         text = f"{_line(text)}[standard error]\n{outputs[1].text()}"
@@ -158,10 +153,7 @@ def _result(
     else:
         notes += f"[exit status {ended.returncode}]"
     return ToolResult(
-        _line(text) + notes,
-        details=facts,
-        structured_content=facts,
-        is_error=ended.timed_out or ended.returncode != 0,
+        _line(text) + notes, details=facts, structured_content=facts, is_error=ended.timed_out or ended.returncode != 0
     )
 
 
