@@ -1,7 +1,8 @@
 """A run with every place where it can be cut: each place is logged, and one of them holds the run.
 
 The model answers "Let me see." and calls ``fast`` (c1) and ``slow`` (c2); then it says "Done.".
-Nothing takes time but ``slow`` (half a second) and the held place, which lasts until second 10.
+Nothing takes time but ``slow`` (half a second) and the held place, which lasts until second 10, or
+until second 2 and then raises.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from trio_agent import (
 )
 from trio_agent.testing import ScriptedModel
 
+CUT = 2.0
+"""When the tests cut the run."""
 HELD_UNTIL = 10.0
+"""When the held place lets go if nothing cuts it."""
 
 
 class Stage:
@@ -34,11 +38,13 @@ class Stage:
       hold: the place that holds the run; one of those that ``log`` names, such as
         ``listener turn_end`` or ``before_tool_call c2``. The second time that a place is passed it
         is called ``... again``.
+      error: raised by the held place at second 2.
       **settings: of the agent.
     """
 
-    def __init__(self, hold: str = "", **settings: Any) -> None:
+    def __init__(self, hold: str = "", error: BaseException | None = None, **settings: Any) -> None:
         self.hold = hold
+        self.error = error
         self.log = Log()
         self.reached = False
         self.limiter = trio.CapacityLimiter(1)
@@ -71,6 +77,9 @@ class Stage:
         self.log(name)
         if name == self.hold and not self.reached:
             self.reached = True
+            if self.error is not None:
+                await trio.sleep(CUT - self.log.now())
+                raise self.error
             await trio.sleep(HELD_UNTIL - self.log.now())
 
     def hold_limiter(self) -> None:

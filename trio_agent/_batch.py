@@ -54,8 +54,7 @@ async def _fail_truncated(run: Run, batch: Batch) -> None:
 
 
 def _check(run: Run) -> None:
-    run.check()
-    if run.record.interrupted is not None:
+    if run.abort.requested or run.record.interrupted is not None:
         raise WorkCut
 
 
@@ -116,7 +115,8 @@ class _Runner:
                 finally:
                     # Nobody tells from here on; a tool that waits to hand over an update must not hang.
                     for call in self.batch.calls:
-                        call.hear_no_more()
+                        if call.untold is not None or not call.deaf:
+                            call.hear_no_more()
         except BaseExceptionGroup as group:
             failed = bare(group)
         finally:
@@ -179,7 +179,6 @@ class _Runner:
         await self.caller.prepare(call)
         if call.outcome is None and not call.prepared:
             raise WorkCut
-        _check(self.run_)
 
     def _refused(self, call: Call) -> bool:
         """Whether the limit of the run or ``cancel_tool`` forbids the call."""

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, cast, final
+from typing import Any, final
 
 import attrs
 import trio
@@ -95,7 +95,7 @@ class Caller:
         arguments: Any = tool_call.arguments
         if tool.prepare_arguments is not None:
             arguments = enter_plain(tool.prepare_arguments, dict(arguments))
-        if not isinstance(arguments, Mapping):
+        if type(arguments) is not dict and not isinstance(arguments, Mapping):
             raise InvalidArgumentsError(tool.name, [f"$: {arguments!r:.80} is no object"])
         return tool.validate(arguments)
 
@@ -126,7 +126,8 @@ class Caller:
         and KeyboardInterrupt and its like. Then the call has no outcome, unless it had returned
         and no ``after_tool_call`` has to see it.
         """
-        tool = cast("Tool", call.tool)
+        tool = call.tool
+        assert tool is not None
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.abort.requested or call.cut is not None:
             self._never_started(call)

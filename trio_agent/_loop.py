@@ -17,7 +17,7 @@ from ._door import Callback, bare
 from ._errors import ContinueError
 from ._events import AgentEnd, AgentEvent, AgentStart, EndReason, MessageEnd, MessageStart, TurnEnd, TurnStart
 from ._hooks import AgentLoopTurnUpdate, AgentRequestUpdate, Emit, LoopConfig, PrepareRequestContext
-from ._messages import AgentMessage, AssistantMessage, SystemMessage
+from ._messages import AgentMessage, AssistantMessage, SystemMessage, ToolCall
 from ._open import Record
 from ._queues import PendingMessageQueue
 from ._response import respond
@@ -140,7 +140,7 @@ async def _turn(run: Run) -> tuple[AssistantMessage, bool]:
     record = run.record
     try:
         answer = await respond(run)
-        if answer.stop_reason in ("error", "aborted") or not answer.tool_calls:
+        if answer.stop_reason in ("error", "aborted") or not any(type(block) is ToolCall for block in answer.content):
             return answer, False
         return answer, not await run_batch(run, answer)
     except WorkCut:

@@ -128,7 +128,8 @@ class Call(Piece):
 
     def result_message(self) -> ToolResultMessage:
         """The outcome as a message."""
-        result = cast("ToolResult", self.outcome)
+        result = self.outcome
+        assert result is not None
         return ToolResultMessage(
             self.tool_call.id,
             self.tool_call.name,
@@ -170,6 +171,9 @@ class Batch:
 
 
 # ----------------------------------------------------------------- record
+
+RECORDED = frozenset({AgentStart, TurnStart, MessageStart, MessageUpdate, MessageEnd, TurnEnd, AgentEnd})
+"""The events that a record changes with. Those of a call stand in the call, before they are told."""
 
 
 @final
@@ -276,7 +280,7 @@ class Record:
     def close_batch(self) -> None:
         """The batch is over: its results join the context."""
         batch = cast("Batch", self.batch)
-        self.owed = not all(cast("ToolResult", call.outcome).terminate for call in batch.calls)
+        self.owed = not all(call.outcome is not None and call.outcome.terminate for call in batch.calls)
         for message in self.results:
             self.track.append(message)
         self.new_messages.extend(self.results)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, cast, final
 
 import attrs
@@ -25,7 +25,7 @@ from ._door import Callback, Parts, enter, enter_awaitable, enter_plain, was_ent
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
 from ._messages import AgentMessage, AssistantMessage
-from ._open import Record
+from ._open import RECORDED, Record
 from ._stream import resolve_stream_fn
 from ._tool import AgentContext
 from ._transcript import MessageView
@@ -70,14 +70,14 @@ class Run:
 
     # ------------------------------------------------------------ telling
 
-    async def emit(self, event: AgentEvent) -> None:
-        """Apply an event and tell it; what a listener raises comes out when all have been told."""
+    def emit(self, event: AgentEvent) -> Coroutine[Any, Any, None]:
+        """Apply an event at once, and tell it when awaited; what a listener raises comes out at the end."""
         self._apply(event)
-        if self._queue:
-            await self._tell()
+        return self._tell()
 
     def _apply(self, event: AgentEvent) -> None:
-        self.record.apply(event)
+        if type(event) in RECORDED:
+            self.record.apply(event)
         self._listeners.reduce(event)
         self._event = event
         self._queue = self._listeners.of(type(event))
