@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import functools
@@ -305,6 +306,16 @@ def test_a_scenario_that_runs_on_and_on_is_reported(monkeypatch: pytest.MonkeyPa
         play()
 
 
+def test_a_keyboard_interrupt_comes_out_bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupted(*args: Any, **settings: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "play", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        play()
+
+
 def test_the_seed_decides_the_order_of_tasks_and_is_put_back() -> None:
     async def order() -> list[int]:
         seen: list[int] = []
@@ -489,3 +500,13 @@ def test_a_broken_file_of_departures_is_refused(data: Any, text: str, tmp_path: 
     with pytest.raises(FormatError, match=re.escape(text)) as caught:
         load_departures(path)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_the_testing_kit_uses_only_the_public_interface_of_the_library() -> None:
+    folder = Path(runner.__file__).parent
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+                assert not node.module.startswith("trio_agent."), (path, node.module)
+            if isinstance(node, ast.ImportFrom):
+                assert node.level < 2, path

@@ -218,3 +218,18 @@ def test_a_reader_that_goes_away_makes_no_traceback(option: str) -> None:
         errors = process.stderr.read()
     assert first
     assert errors == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_output_that_cannot_be_written_is_one_line() -> None:
+    script = "from trio_agent.cli._replay import replay; replay(prog_name='replay')"
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script, "--json", str(recorded("tool_round"))],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "Error: the output: No space left on device\n"

@@ -66,9 +66,9 @@ def replay(
         else:
             good = _show(scenarios, as_json=as_json, seed=seed)
     except OSError as error:
-        if error.filename is None:
-            raise  # a pipe that nobody reads any more; click ends quietly
-        raise _ReplayError(f"{error.filename}: {error.strerror}") from error
+        if isinstance(error, BrokenPipeError):
+            raise  # nobody reads any more; click ends quietly
+        raise _ReplayError(f"{error.filename or 'the output'}: {error.strerror}") from error
     except TrioAgentError as error:
         raise _ReplayError(" ".join(str(error).split())) from error
     finally:

@@ -63,14 +63,17 @@ def run_scenario(scenario: Scenario, *, seed: int | None = None) -> Trace:
     guard = StallGuard()
     stage = _Stage(scenario)
     clock = trio.testing.MockClock(autojump_threshold=0)
+    lone: BaseException | None = None
     with seeded_scheduler(seed):
         try:
             trio.run(stage.run, guard, clock=clock, instruments=[guard])
         except BaseExceptionGroup as group:
             if len(group.exceptions) > 1:
                 raise
-            # The group of the runner's own nursery, as around a KeyboardInterrupt.
-            raise group.exceptions[0] from None
+            lone = group.exceptions[0]
+    if lone is not None:
+        # Without the group of the runner's own nursery, which stands around a KeyboardInterrupt too.
+        raise lone
     if guard.reason is not None:
         still = ", ".join(stage.open_calls.values()) or "none"
         raise ScenarioStuckError(
