@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import trio
-
 from kit import Log, Recorder, kind
+
 from trio_agent import (
     Agent,
     AgentEvent,
@@ -98,8 +98,8 @@ class Stage:
         await self.place("stream: mid text")
         await sink.send(builder.text_delta("see."))
         await sink.send(builder.text_end())
-        for id, name in (("c1", "fast"), ("c2", "slow")):
-            await sink.send(builder.tool_call_start(id, name))
+        for call_id, name in (("c1", "fast"), ("c2", "slow")):
+            await sink.send(builder.tool_call_start(call_id, name))
             await sink.send(builder.tool_call_delta("{}"))
             await sink.send(builder.tool_call_end())
         await self.place("stream: all sent")

@@ -97,8 +97,7 @@ async def test_a_reader_that_does_not_read_is_given_up_in_a_hurry(pipe: tuple[in
 
 async def test_in_a_hurry_a_reader_that_reads_still_gets_all(pipe: tuple[int, int]) -> None:
     output = Output(pipe[1], never)
-    output.hurry(0)
-    await trio.sleep(0.01)
+    output.hurry(0.05)
     await output.write(b"last words")
     assert os.read(pipe[0], 100) == b"last words"
     assert not output.closed
@@ -181,8 +180,6 @@ def test_plain_text_is_what_the_model_says_with_an_end_of_line() -> None:
 
 
 def test_an_answer_that_came_whole_is_shown_too() -> None:
-    message = AssistantMessage.__call__  # the class is final; this only names it for the reader
-    del message
     assert shown(PlainView(), MessageEnd(AssistantMessage((), stop_reason="error"))) == ""
     whole = MessageBuilder()
     whole.text_start()

@@ -7,15 +7,15 @@ cause comes at second 2. The stories below leave out the prompt, which always co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
-
 from invariants import assert_idle, assert_nothing_lost, assert_works_again, waiting
-from kit import Play, assert_run, story, user
+from kit import Act, Play, act, assert_run, story, user
 from stage import CUT, HELD_UNTIL, Stage
+from trio.testing import MockClock
 
 CALLS = "assistant tool_use 'Let me see.' c1 c2"
 DONE = "assistant stop 'Done.'"
@@ -56,8 +56,8 @@ class Place:
         return self.name
 
 
-def listener(name: str, aborted: Sequence[str], interrupted: Sequence[str], **more: object) -> Place:
-    return Place(f"listener {name}", aborted, interrupted, **more)  # type: ignore[arg-type]
+def listener(name: str, aborted: Sequence[str], interrupted: Sequence[str], **more: Any) -> Place:
+    return Place(f"listener {name}", aborted, interrupted, **more)
 
 
 AT_START = ([RECORD], [STOP, *WHOLE])  # an interrupt equals steer: it goes in before the first request
@@ -77,10 +77,7 @@ PLACES = [
     Place("get_api_key", *BEFORE_REQUEST, cuttable=True, works=False),
     Place("stream: first byte", [RECORD], [RECORD, STOP, DONE], cuttable=True),
     Place(
-        "stream: mid text",
-        ["assistant aborted 'Let me '"],
-        ["assistant aborted 'Let me '", STOP, DONE],
-        cuttable=True,
+        "stream: mid text", ["assistant aborted 'Let me '"], ["assistant aborted 'Let me '", STOP, DONE], cuttable=True
     ),
     # All was sent, but the message was not returned: it is a cut message, its calls need no results (B08).
     Place(
@@ -98,26 +95,9 @@ PLACES = [
     Place("before_tool_call c1", *NOTHING_RAN, cuttable=True, c2=OFF2),
     listener("tool_execution_start c2", *NOTHING_RAN, c2=OFF2),
     Place("before_tool_call c2", *NOTHING_RAN, cuttable=True, c2=OFF2),
-    Place(
-        "tool c1",
-        [CALLS, CUT1, C2, RECORD],
-        [CALLS, CUT1, C2, STOP, DONE],
-        cuttable=True,
-    ),
-    Place(
-        "limiter c2",
-        [CALLS, C1, OFF2, RECORD],
-        [CALLS, C1, OFF2, STOP, DONE],
-        cuttable=True,
-        c2=OFF2,
-    ),
-    Place(
-        "tool c2",
-        [CALLS, C1, CUT2, RECORD],
-        [CALLS, C1, CUT2, STOP, DONE],
-        cuttable=True,
-        c2=CUT2,
-    ),
+    Place("tool c1", [CALLS, CUT1, C2, RECORD], [CALLS, CUT1, C2, STOP, DONE], cuttable=True),
+    Place("limiter c2", [CALLS, C1, OFF2, RECORD], [CALLS, C1, OFF2, STOP, DONE], cuttable=True, c2=OFF2),
+    Place("tool c2", [CALLS, C1, CUT2, RECORD], [CALLS, C1, CUT2, STOP, DONE], cuttable=True, c2=CUT2),
     # c2 returns while its update waits for the listener: after_tool_call comes behind it (6).
     listener("tool_execution_update c2", *ALL_RAN, withheld=[CALLS, C1, HID2, RECORD]),
     listener("tool_execution_end c1", *ALL_RAN, withheld=[CALLS, C1, HID2, RECORD]),
@@ -146,14 +126,14 @@ AT_THE_END = listener("agent_end", WHOLE, WHOLE, works=False)
 """The run has ended: nothing is changed any more, and an interrupt stays queued."""
 
 every_place = pytest.mark.parametrize("place", [*PLACES, AT_THE_END], ids=str)
-MODES = {
+MODES: dict[str, dict[str, Any]] = {
     "parallel": {},
     "parallel preparation": {"tool_preparation": "parallel"},
     "sequential": {"tool_execution": "sequential"},
 }
 
 
-def staged(place: Place, error: BaseException | None = None, **settings: object) -> Stage:
+def staged(place: Place, error: BaseException | None = None, **settings: Any) -> Stage:
     stage = Stage(place.name, error, **settings)
     if place.name == "limiter c2":
         stage.hold_limiter()
@@ -161,8 +141,8 @@ def staged(place: Place, error: BaseException | None = None, **settings: object)
     return stage
 
 
-async def played(stage: Stage, *timeline: tuple[float, object]) -> Play:
-    return await Play(lambda: stage.agent.prompt("Go."), *timeline).run()  # type: ignore[arg-type]
+async def played(stage: Stage, *timeline: tuple[float, Act]) -> Play:
+    return await Play(lambda: stage.agent.prompt("Go."), *timeline).run()
 
 
 def assert_invariants(stage: Stage) -> None:
@@ -188,8 +168,7 @@ async def test_a_run_that_nobody_cuts_is_whole(place: Place, autojump_clock: Moc
     release = (HELD_UNTIL, lambda: stage.limiter.release_on_behalf_of(stage))
     play = await played(stage, *([release] if place.name == "limiter c2" else []))
     assert told_story(stage) == WHOLE
-    assert play.result is stage.agent.last_result
-    assert play.result.end_reason == "done"
+    assert play.returned(stage.agent).end_reason == "done"
     assert HELD_UNTIL <= play.ended <= HELD_UNTIL + 0.5
     assert_invariants(stage)
 
@@ -200,10 +179,9 @@ async def test_an_abort_closes_the_run_and_the_call_returns(place: Place, autoju
     steered = user("Steered.")
     play = await played(stage, (CUT / 2, lambda: stage.agent.steer(steered)), (CUT, lambda: stage.agent.abort("why")))
     assert told_story(stage) == place.aborted
-    assert play.error is None
-    assert play.result is stage.agent.last_result
-    assert play.result.end_reason == ("done" if place is AT_THE_END else "aborted")
-    assert play.result.exception is None
+    result = play.returned(stage.agent)
+    assert result.end_reason == ("done" if place is AT_THE_END else "aborted")
+    assert result.exception is None
     # At once: no virtual time passes but for listeners and closing hooks.
     assert play.ended == (CUT if place.cuttable else HELD_UNTIL)
     assert stage.begun_since(CUT) == []
@@ -285,9 +263,10 @@ async def test_abort_and_host_cancellation_at_the_same_moment(
     stage = staged(place)
 
     def both() -> None:
-        order = [lambda: stage.agent.abort("why"), lambda: play.scope.cancel(reason="the test")]
-        for act in order if first == "abort" else reversed(order):
-            act()
+        if first == "abort":
+            stage.agent.abort("why")
+        play.scope.cancel(reason="the test")
+        stage.agent.abort("why")
 
     play = Play(lambda: stage.agent.prompt("Go."), (CUT, both))
     await play.run()
@@ -322,8 +301,7 @@ async def test_an_interrupt_cuts_the_work_and_the_run_goes_on(place: Place, auto
 async def test_cancel_tool_cuts_one_call_and_the_run_goes_on(place: Place, autojump_clock: MockClock) -> None:
     stage = staged(place)
     answers: list[bool] = []
-    timeline: list[tuple[float, object]] = [(CUT, lambda: answers.append(stage.agent.cancel_tool("c2", "why")))]
-    play = await played(stage, *timeline)
+    play = await played(stage, (CUT, lambda: answers.append(stage.agent.cancel_tool("c2", "why"))))
     assert answers == [place.c2 is not None]
     assert told_story(stage) == [CALLS, C1, place.c2 or C2, DONE]
     assert play.result.end_reason == "done"
@@ -336,12 +314,7 @@ async def test_the_invariants_hold_in_every_mode(place: Place, mode: str, autoju
     """The stories differ between the modes, the invariants do not."""
     for cause in ("abort", "cancel", "interrupt"):
         stage = staged(place, **MODES[mode])
-        act = {
-            "abort": lambda stage=stage: stage.agent.abort("why"),
-            "cancel": "cancel",
-            "interrupt": lambda stage=stage: stage.agent.interrupt("Stop."),
-        }[cause]
-        play = await played(stage, (CUT, act))
+        play = await played(stage, (CUT, act(stage.agent, cause)))
         assert_invariants(stage)
         assert isinstance(play.error, trio.Cancelled) == (cause == "cancel")
         if cause != "interrupt":
@@ -437,7 +410,7 @@ async def test_a_failing_hook_closes_the_run_and_the_agent_returns(
     assert play.ended == CUT
     assert told_story(stage) == failed_story(place)
     assert stage.begun_since(CUT) == []
-    assert [text for text in stage.closing_hooks_since(CUT)] == []
+    assert stage.closing_hooks_since(CUT) == []
     assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error]
     assert_invariants(stage)
     await assert_works_again(stage.agent, stage.model)

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import trio
+from invariants import assert_answered, assert_works_again
+from kit import Log, act, agent_of, assert_run, call, calling, prompted, resumed, sleeper, story, user
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from invariants import assert_answered, assert_works_again
-from kit import Log, agent_of, assert_run, call, calling, prompted, resumed, sleeper, story, user
 from trio_agent import (
     Agent,
+    AgentMessage,
     AssistantMessage,
     BeforeToolCallContext,
     BeforeToolCallResult,
@@ -52,7 +53,7 @@ async def test_b01_an_abort_in_a_tool_answers_its_call_and_the_next_request_is_v
     count: int, mode: dict[str, Any], autojump_clock: MockClock
 ) -> None:
     ids = [f"c{number}" for number in range(1, count + 1)]
-    agent, model, seen = agent_of([calling(*ids), "Hello again."], *[sleeper(id, 60) for id in ids], **mode)
+    agent, model, seen = agent_of([calling(*ids), "Hello again."], *[sleeper(name, 60) for name in ids], **mode)
     play = await prompted(agent, (1, agent.abort))
     assert play.ended == 1
     assert play.result.stop_reason == "aborted"
@@ -101,10 +102,9 @@ async def test_b02_calls_that_have_not_begun_are_told_and_answered_and_never_run
     cause: str, agent_settings: dict[str, Any], tool_settings: dict[str, Any], autojump_clock: MockClock
 ) -> None:
     log = Log()
-    tools = [sleeper(id, 60, log, **tool_settings) for id in ("c1", "c2", "c3")]
+    tools = [sleeper(name, 60, log, **tool_settings) for name in ("c1", "c2", "c3")]
     agent, model, seen = agent_of([calling("c1", "c2", "c3"), "Done."], *tools, **agent_settings)
-    act = {"abort": agent.abort, "cancel": "cancel", "interrupt": lambda: agent.interrupt("Stop.")}[cause]
-    play = await prompted(agent, (1, act))
+    play = await prompted(agent, (1, act(agent, cause)))
     assert play.ended == 1
 
     # Which call holds the only slot is Trio's choice; in the other modes it is the first.
@@ -112,7 +112,7 @@ async def test_b02_calls_that_have_not_begun_are_told_and_answered_and_never_run
     if "max_parallel_tools" not in agent_settings:
         assert entered == "c1"
     assert log.texts == [f"{entered} starts", f"{entered} cut"]
-    kinds = {id: "aborted" if id == entered else "not_started" for id in ("c1", "c2", "c3")}
+    kinds = {name: "aborted" if name == entered else "not_started" for name in ("c1", "c2", "c3")}
     results = [m for m in agent.messages if isinstance(m, ToolResultMessage)]
     assert [(m.tool_call_id, m.error_kind) for m in results] == list(kinds.items())
     assert all(m.is_error for m in results)
@@ -131,14 +131,11 @@ async def test_b04_the_model_is_told_that_the_call_was_cut_and_may_have_had_effe
 ) -> None:
     tool = sleeper("c1", 60, timeout=1.0 if cause == "timeout" else None)
     agent, model, seen = agent_of([calling("c1"), "Next.", "Next."], tool)
-    acts: dict[str, Any] = {
-        "abort": (lambda: agent.abort("the user pressed stop")),
-        "cancel": "cancel",
-        "interrupt": lambda: agent.interrupt("Something else."),
-        "cancel_tool": lambda: agent.cancel_tool("c1", "the user pressed stop"),
-        "timeout": lambda: None,
-    }
-    play = await prompted(agent, (1, acts[cause]))
+    if cause == "cancel_tool":
+        play = await prompted(agent, (1, lambda: agent.cancel_tool("c1", "the user pressed stop")))
+    else:
+        cut = act(agent, "nothing" if cause == "timeout" else cause, "the user pressed stop")
+        play = await prompted(agent, (1, cut))
     assert play.ended == 1
     assert_run(seen, ["c1"])
     if cause in ("abort", "cancel"):
@@ -153,7 +150,7 @@ async def test_b04_the_model_is_told_that_the_call_was_cut_and_may_have_had_effe
 
 
 async def test_b04_the_model_is_told_of_a_call_that_never_started_that_it_did_not(autojump_clock: MockClock) -> None:
-    agent, model, seen = agent_of(
+    agent, model, _seen = agent_of(
         [calling("c1", "c2"), "Next."], sleeper("c1", 60), sleeper("c2"), tool_execution="sequential"
     )
     await prompted(agent, (1, agent.abort))
@@ -256,9 +253,9 @@ async def test_b07_a_transcript_with_open_calls_is_repaired_and_resumed(
 
 def test_b07_repair_closes_every_kind_of_dangling_call_once() -> None:
     def asks(*ids: str, stop: Any = "tool_use") -> AssistantMessage:
-        return AssistantMessage([ToolCall(id, "a") for id in ids], stop_reason=stop)
+        return AssistantMessage([ToolCall(name, "a") for name in ids], stop_reason=stop)
 
-    broken = [
+    broken: list[AgentMessage] = [
         user("1"),
         asks("c1", "c2"),
         ToolResultMessage("c1", "a", "one"),
@@ -312,8 +309,7 @@ async def test_b08_a_call_that_was_streamed_but_not_returned_never_runs(cause: s
         raise AssertionError
 
     agent, model, seen = agent_of([stuck, "Next."], sleeper("c1", log=log))
-    acts: dict[str, Any] = {"abort": agent.abort, "cancel": "cancel", "interrupt": lambda: agent.interrupt("No.")}
-    play = await prompted(agent, (1, acts[cause]))
+    play = await prompted(agent, (1, act(agent, cause)))
     assert play.ended == 1
     assert log.texts == []
     assert story(agent.messages)[1] == "assistant aborted '' c1"
@@ -388,8 +384,8 @@ async def test_b11_a_cut_result_carries_the_last_report_where_asked_for(
     """``repeat_partial`` is the documented switch; without it the result holds the library's words alone."""
     tool = sleeper("c1", 60, updates=["10 files", "20 files"])
     agent, model, seen = agent_of([calling("c1"), "Next."], tool, repeat_partial=repeat)
-    acts: dict[str, Any] = {"abort": agent.abort, "cancel": "cancel", "cancel_tool": lambda: agent.cancel_tool("c1")}
-    await prompted(agent, (1, acts[cause]))
+    cut = (lambda: agent.cancel_tool("c1")) if cause == "cancel_tool" else act(agent, cause)
+    await prompted(agent, (1, cut))
     assert seen.of("tool_execution_update") == ["tool_execution_update c1"] * 2
     result = result_of(agent.messages, "c1")
     assert result.is_error

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
+from invariants import assert_answered, assert_idle, assert_nothing_lost, assert_paired, assert_works_again, waiting
+from kit import Log, Play, Recorder, act, agent_of, assert_run, calling, prompted, resumed, sleeper, story, texts, user
 from trio.testing import MockClock
 
-from invariants import assert_answered, assert_idle, assert_nothing_lost, assert_paired, assert_works_again, waiting
-from kit import Log, Play, Recorder, agent_of, assert_run, calling, prompted, resumed, sleeper, story, texts, user
 from trio_agent import (
     Abort,
     Agent,
@@ -150,7 +150,7 @@ async def test_b32_a_cut_between_two_messages_takes_the_first_and_leaves_the_sec
 async def test_b32_a_cleared_message_does_not_come_back_when_it_was_taken_already(
     mode: Any, queue: str, autojump_clock: MockClock
 ) -> None:
-    agent, model, seen = agent_of(["First.", "Second.", "Third."], steering_mode=mode, follow_up_mode=mode)
+    agent, _model, seen = agent_of(["First.", "Second.", "Third."], steering_mode=mode, follow_up_mode=mode)
     messages = queue_at_turn_end(agent, queue)
 
     def listen(event: MessageStart) -> None:
@@ -167,7 +167,7 @@ async def test_b32_a_cleared_message_does_not_come_back_when_it_was_taken_alread
 
 @every_mode
 async def test_b32_given_back_messages_stand_ahead_of_newer_ones(mode: Any, autojump_clock: MockClock) -> None:
-    agent, model, seen = agent_of(["First.", "Second.", "Third."], steering_mode=mode)
+    agent, _model, _seen = agent_of(["First.", "Second.", "Third."], steering_mode=mode)
     first = queue_at_turn_end(agent, "steer")
     newer = user("three")
 
@@ -233,7 +233,8 @@ async def test_b32_a_callback_gets_its_messages_back_or_they_are_appended(
             await trio.lowlevel.checkpoint()
 
     model = ScriptedModel(["First.", "Second."])
-    config = LoopConfig(model=model, prepare_next_turn=cut_here, **{where: source})
+    queues: dict[str, Any] = {where: source}
+    config = LoopConfig(model=model, prepare_next_turn=cut_here, **queues)
     new: list[AgentMessage] = []
     with scope:
         new = await run_agent_loop([user("Go.")], AgentContext(), config, fill, abort=abort)
@@ -259,9 +260,7 @@ async def test_b32_a_put_back_that_fails_is_told_like_a_failing_hook(autojump_cl
     abort, seen = Abort(), Recorder()
     source = Broken([user("one")])
     config = LoopConfig(
-        model=ScriptedModel(["First."]),
-        get_follow_up_messages=source,
-        prepare_next_turn=lambda turn: abort.request(),
+        model=ScriptedModel(["First."]), get_follow_up_messages=source, prepare_next_turn=lambda turn: abort.request()
     )
     with pytest.raises(ValueError, match="no way back"):
         await run_agent_loop([user("Go.")], AgentContext(), config, seen, abort=abort)
@@ -367,7 +366,7 @@ async def test_b36_a_message_that_comes_at_a_limit_stays_queued_and_the_reason_i
 async def test_b36_a_message_at_the_turn_limit_behind_a_plain_answer_stays_queued(
     queue: str, autojump_clock: MockClock
 ) -> None:
-    agent, model, seen = agent_of(["First.", "Second."], limits=RunLimits(turns=1))
+    agent, _model, seen = agent_of(["First.", "Second."], limits=RunLimits(turns=1))
     message = user("Queued.")
     agent.subscribe(lambda event: put(agent, queue, [message]), TurnEnd)
     play = await prompted(agent)
@@ -408,7 +407,7 @@ async def test_b37_what_is_steered_during_start_up_goes_into_the_first_request(
 
 
 async def test_b37_an_answer_is_not_awaited_before_the_queue_is_looked_at(autojump_clock: MockClock) -> None:
-    agent, model, seen = agent_of(["First."])
+    agent, model, _seen = agent_of(["First."])
     agent.subscribe(lambda event: agent.steer("at the turn's start"), TurnStart)
     await prompted(agent)
     assert story(model.requests[0].messages) == ["user Go.", "user at the turn's start"]
@@ -457,8 +456,7 @@ async def test_b40_what_is_queued_when_the_run_is_cut_is_kept_and_sent_by_the_ne
         [calling("c1"), "Second.", "Third."], sleeper("c1", 60), steering_mode=mode, follow_up_mode=mode
     )
     messages = [user("one"), user("two")]
-    act: Callable[[], object] | str = agent.abort if cause == "abort" else "cancel"
-    play = await prompted(agent, (1, lambda: put(agent, queue, messages)), (2, act))
+    play = await prompted(agent, (1, lambda: put(agent, queue, messages)), (2, act(agent, cause)))
     assert play.ended == 2
     assert len(model.requests) == 1, "nothing is sent by itself"
     assert is_same(agent.peek_queued_messages(), messages if mode == "all" else messages[:1])
@@ -521,7 +519,7 @@ async def test_b42_a_run_whose_next_turn_is_slow_to_begin_never_looks_idle(
     async def slow(turn: Any) -> None:
         await trio.sleep(5)
 
-    agent, model, seen = agent_of(["First.", "Second."], prepare_next_turn=slow, steering_mode="all")
+    agent, _model, seen = agent_of(["First.", "Second."], prepare_next_turn=slow, steering_mode="all")
     queue_at_turn_end(agent, queue)
     agent.follow_up_mode = "all"
     looks: list[tuple[bool, bool]] = []
@@ -542,7 +540,7 @@ async def test_b42_wait_for_idle_waits_for_follow_ups(autojump_clock: MockClock)
     async def slow(turn: Any) -> None:
         await trio.sleep(5)
 
-    agent, _, seen = agent_of(["First.", "Second."], prepare_next_turn=slow)
+    agent, _, _seen = agent_of(["First.", "Second."], prepare_next_turn=slow)
     log = Log()
 
     async def wait() -> None:
@@ -588,7 +586,7 @@ async def test_b43_resume_on_an_answer_takes_follow_ups_where_nothing_is_steered
 async def test_b43_resume_with_steering_does_not_look_for_more_before_the_request(autojump_clock: MockClock) -> None:
     """Design 5: the first look into the steering queue is left out when resume() started from it."""
     history = [user("Before."), AssistantMessage((TextContent("Yes."),))]
-    agent, model, seen = agent_of(["1", "2"], messages=history)
+    agent, model, _seen = agent_of(["1", "2"], messages=history)
     agent.steer("s1")
     agent.subscribe(lambda event: agent.steer("s2"), AgentStart)
     await agent.resume()
@@ -635,7 +633,7 @@ async def test_b43_resume_on_an_empty_transcript_touches_no_queue(queue: str, au
 
 async def test_b44_a_retry_behind_an_older_answer_is_refused_clearly(autojump_clock: MockClock) -> None:
     """Of the row's two ways out, the clear refusal: resume() fails on an answer at the end (9)."""
-    agent, model, seen = agent_of(["One.", OSError("no route"), "Two."])
+    agent, model, _seen = agent_of(["One.", OSError("no route"), "Two."])
     await agent.prompt("Go.")
     await agent.prompt("More.")
     assert story(agent.messages)[-1] == "assistant error ''"
@@ -667,19 +665,22 @@ async def test_b45_a_busy_agent_refuses_and_nothing_changes(what: str, where: st
     refused: list[BusyError] = []
     agent: Agent
 
+    async def enter() -> None:
+        if what == "prompt":
+            await agent.prompt("Me too.")
+        elif what == "resume":
+            await agent.resume()
+        elif what == "run":
+            async with agent.run("Me too."):
+                raise AssertionError
+        else:
+            agent.reset()
+
     async def intrude() -> None:
         agent.steer("Queued.")
         before = list(agent.messages)
         with pytest.raises(BusyError) as caught:
-            if what == "prompt":
-                await agent.prompt("Me too.")
-            elif what == "resume":
-                await agent.resume()
-            elif what == "run":
-                async with agent.run("Me too."):
-                    raise AssertionError
-            else:
-                agent.reset()
+            await enter()
         refused.append(caught.value)
         assert list(agent.messages) == before
         assert texts(waiting(agent)) == ["Queued."]

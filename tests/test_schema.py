@@ -18,6 +18,7 @@ import attrs
 import jsonschema_rs
 import msgspec
 import pytest
+import trio
 from msgspec import Meta
 
 from trio_agent._arguments import Validator
@@ -560,6 +561,7 @@ class Store:
         return "done"
 
     async def get(self, index: int, ctx: Context) -> int:
+        await trio.lowlevel.checkpoint()
         return self.seen[index]
 
     @classmethod
@@ -583,9 +585,11 @@ def test_bound_methods_are_tools() -> None:
 
 async def test_execute_is_async_exactly_if_the_function_is() -> None:
     async def waits(a: int) -> int:
+        await trio.lowlevel.checkpoint()
         return a + 1
 
     async def waits_typed(a: Point) -> Point:
+        await trio.lowlevel.checkpoint()
         return a
 
     @functools.wraps(waits)
@@ -597,6 +601,7 @@ async def test_execute_is_async_exactly_if_the_function_is() -> None:
 
     @functools.wraps(computes)
     async def made_async(*args: Any, **kwargs: Any) -> Any:
+        await trio.lowlevel.checkpoint()
         return computes(*args, **kwargs)
 
     for function, raw, value in (
@@ -687,6 +692,7 @@ def generator(a: int) -> Iterator[int]:
 
 
 async def async_generator(a: int) -> AsyncIterator[int]:
+    await trio.lowlevel.checkpoint()
     yield a
 
 

@@ -10,7 +10,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import attrs
 import pytest
@@ -260,9 +260,14 @@ def test_a_step_on_no_open_block_of_its_kind_is_refused_and_changes_nothing(step
 
 
 def test_a_step_on_an_empty_answer_is_refused() -> None:
-    for step in (lambda b: b.text_delta("x"), lambda b: b.thinking_end(), lambda b: b.tool_call_delta("{}", 0)):
-        with pytest.raises(StreamError):
-            step(MessageBuilder())
+    builder = MessageBuilder()
+    with pytest.raises(StreamError):
+        builder.text_delta("x")
+    with pytest.raises(StreamError):
+        builder.thinking_end()
+    with pytest.raises(StreamError):
+        builder.tool_call_delta("{}", 0)
+    assert builder.snapshot().content == ()
 
 
 # -------------------------------------------------------------- arguments
@@ -409,7 +414,9 @@ def test_unfinished_arguments_show_what_there_is(text: str, seen: dict[str, Any]
 def test_whatever_is_streamed_the_looks_never_raise_and_a_prefix_never_passes_for_the_whole(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(60):
-        fields = {rng.choice("abc"): rng.choice([1, 2.5, None, "é\ud800\n\\\"", ["x", {}], {"y": []}]) for _ in range(3)}
+        fields: dict[str, Any] = {
+            rng.choice("abc"): rng.choice([1, 2.5, None, 'é\ud800\n\\"', ["x", {}], {"y": []}]) for _ in range(3)
+        }
         text = json.dumps(fields, ensure_ascii=rng.random() < 0.5)
         for cut in range(len(text) + 1):
             builder = MessageBuilder()
@@ -456,7 +463,7 @@ class Piece(str):
 
     looks: int
 
-    def __new__(cls, text: str) -> Piece:
+    def __new__(cls, text: str) -> Self:
         piece = super().__new__(cls, text)
         piece.looks = 0
         return piece
@@ -649,6 +656,17 @@ class Endless:
             raise
 
 
+async def read(
+    stream_fn: StreamFn, each: Callable[[StreamEvent], object] = lambda event: None, pause: float = 0.0
+) -> AssistantMessage:
+    """Read an answer to its end; what comes out of the block passes on."""
+    async with open_stream(stream_fn, request()) as events:
+        async for event in events:
+            each(event)
+            await trio.sleep(pause)
+    return events.result
+
+
 async def test_the_events_come_as_they_are_sent_and_the_result_stands_at_the_end(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -659,19 +677,14 @@ async def test_the_events_come_as_they_are_sent_and_the_result_stands_at_the_end
             seen.append((trio.current_time() - start, event.type))
             with pytest.raises(StreamError, match="iterate to its end first"):
                 _ = events.result
-    assert seen == [
-        (0, "start"),
-        (0, "text_start"),
-        (1, "text_delta"),
-        (2, "text_delta"),
-        (2, "text_end"),
-    ]
+    assert seen == [(0, "start"), (0, "text_start"), (1, "text_delta"), (2, "text_delta"), (2, "text_end")]
     assert events.result.text == "Hello"
     assert events.result.stop_reason == "stop"
 
 
 async def test_iterating_beyond_the_end_ends_again() -> None:
     async def at_once(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
+        await trio.lowlevel.checkpoint()
         return MessageBuilder(request).finish("stop")
 
     async with open_stream(at_once, request()) as events:
@@ -728,19 +741,24 @@ async def test_what_the_block_raises_comes_out_bare(autojump_clock: trio.testing
     start = trio.current_time()
     endless = Endless(cleanup=1)
     error = ValueError("mine")
+
+    def fail(event: StreamEvent) -> None:
+        raise error
+
     with pytest.raises(ValueError, match="mine") as caught:
-        async with open_stream(endless, request()) as events:
-            async for _ in events:
-                raise error
+        await read(endless, fail)
     assert caught.value is error
     assert endless.ended_at == start + 1
 
 
 async def test_a_group_that_the_block_raises_is_not_unwrapped() -> None:
     group = ExceptionGroup("mine", [ValueError("one")])
+
+    def fail(event: StreamEvent) -> None:
+        raise group
+
     with pytest.RaisesGroup(ValueError) as caught:
-        async with open_stream(hello, request()):
-            raise group
+        await read(Endless(), fail)
     assert caught.value is group
 
 
@@ -753,38 +771,44 @@ async def test_what_the_stream_function_raises_comes_out_of_the_iteration_bare_b
         await sink.send(builder.text_start())
         raise error
 
-    seen: list[str] = []
+    seen: list[StreamEvent] = []
     with pytest.raises(RuntimeError, match="down") as caught:
-        async with open_stream(failing, request()) as events:
-            async for event in events:
-                seen.append(event.type)
+        await read(failing, seen.append)
     assert caught.value is error
-    assert seen == ["start", "text_start"]
-    with pytest.raises(StreamError):
-        _ = events.result
+    assert [event.type for event in seen] == ["start", "text_start"]
+
+
+async def down(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
+    await sink.send(MessageBuilder(request).start())
+    raise RuntimeError("down")
 
 
 async def test_a_failure_can_be_handled_within_the_block_and_stays_a_failure() -> None:
-    async def failing(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
-        raise RuntimeError("down")
-
     reached = False
-    async with open_stream(failing, request()) as events:
+    async with open_stream(down, request()) as events:
+        await anext(events)
         for _ in range(2):
             with pytest.raises(RuntimeError, match="down"):
                 await anext(events)
+        with pytest.raises(StreamError):
+            _ = events.result
         reached = True
     assert reached
 
 
+async def test_a_failure_that_nobody_reads_is_not_raised() -> None:
+    async with open_stream(down, request()):
+        await wait_all_tasks_blocked()
+    async with open_stream(down, request()) as events:
+        assert (await anext(events)).type == "start"
+
+
 async def test_the_blocks_own_exception_comes_before_the_stream_functions() -> None:
-    async def failing(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
-        raise RuntimeError("down")
+    def fail(event: StreamEvent) -> None:
+        raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        async with open_stream(failing, request()):
-            await wait_all_tasks_blocked()
-            raise ValueError("mine")
+        await read(down, fail)
 
 
 async def test_a_stream_function_without_a_final_message_breaks_the_contract() -> None:
@@ -793,9 +817,7 @@ async def test_a_stream_function_without_a_final_message_breaks_the_contract() -
 
     # Whether the end of the iteration or the result says it: it is said, and says what is wrong.
     with pytest.raises(StreamError, match="must return the final AssistantMessage"):
-        async with open_stream(silent, request()) as events:
-            assert [event.type async for event in events] == ["start"]
-            _ = events.result
+        await read(silent)
 
 
 async def test_a_hosts_cancellation_passes_through_bare_once_the_stream_function_is_through(
@@ -806,9 +828,7 @@ async def test_a_hosts_cancellation_passes_through_bare_once_the_stream_function
     raised: list[BaseException] = []
     with trio.move_on_after(1) as scope:
         try:
-            async with open_stream(endless, request()) as events:
-                async for _ in events:
-                    await trio.sleep(0.4)
+            await read(endless, pause=0.4)
         except BaseException as error:
             raised.append(error)
             raise
@@ -821,34 +841,38 @@ async def test_a_hosts_cancellation_passes_through_bare_once_the_stream_function
 async def test_what_the_block_raises_while_the_host_cancels_is_not_lost() -> None:
     # Design 7.6: an error that comes while a cancellation unwinds is raised instead of it; the
     # cancellation is level-triggered and not lost by that.
-    with trio.CancelScope() as scope, pytest.raises(ValueError, match="clean-up failed"):
+    async def read_and_fail(scope: trio.CancelScope) -> None:
         async with open_stream(Endless(), request()) as events:
+            await anext(events)
             scope.cancel(reason="test")
             try:
-                await anext(events)
+                await trio.sleep_forever()
             finally:
                 raise ValueError("clean-up failed")
+
+    with trio.CancelScope() as scope, pytest.raises(ValueError, match="clean-up failed"):
+        await read_and_fail(scope)
     assert not scope.cancelled_caught
 
 
-@pytest.mark.parametrize("where", ["block", "stream function"])
-async def test_a_key_interrupt_comes_out_bare(where: str) -> None:
+async def test_a_key_interrupt_in_the_block_comes_out_bare() -> None:
     endless = Endless()
 
+    def interrupt(event: StreamEvent) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await read(endless, interrupt)
+    assert isinstance(endless.ended_by, trio.Cancelled)
+
+
+async def test_a_key_interrupt_in_the_stream_function_comes_out_bare() -> None:
     async def interrupted(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
         await wait_all_tasks_blocked()
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        if where == "block":
-            async with open_stream(endless, request()) as events:
-                await anext(events)
-                raise KeyboardInterrupt
-        else:
-            async with open_stream(interrupted, request()) as events:
-                await anext(events)
-    if where == "block":
-        assert isinstance(endless.ended_by, trio.Cancelled)
+        await read(interrupted)
 
 
 async def test_a_slow_reader_holds_the_stream_function_back() -> None:

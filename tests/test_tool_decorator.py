@@ -32,6 +32,7 @@ async def weather(city: str, days: int = 3, unit: Literal["C", "F"] = "C") -> st
         city: where
         days: how far ahead
     """
+    await trio.lowlevel.checkpoint()
     return f"{city} {days} {unit}"
 
 
@@ -123,6 +124,7 @@ def test_a_lambda_is_a_tool_once_it_has_a_name() -> None:
 async def test_the_context_is_filled_in() -> None:
     @tool
     async def where(place: Place, ctx: ToolContext, deep: bool = False) -> Any:
+        await trio.lowlevel.checkpoint()
         return place, ctx, deep
 
     assert list(where.parameters["properties"]) == ["place", "deep"]

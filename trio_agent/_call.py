@@ -160,7 +160,8 @@ class Caller:
             if call.cut is not None or call.raised is None:
                 result = self.cut_result(call)
             else:
-                result = error_result(error_text(call.raised), "failed")
+                invalid = isinstance(call.raised, InvalidArgumentsError)
+                result = error_result(error_text(call.raised), "invalid_arguments" if invalid else "failed")
         if not call.entered or self.after is None:
             call.outcome = result
             return

@@ -103,12 +103,15 @@ class Parts(NamedTuple):
         if not isinstance(error, BaseExceptionGroup):
             return cls(None, None, error) if isinstance(error, Exception) else cls(error, None, None)
         cancelled, rest = error.split(trio.Cancelled)
-        if rest is None:
-            return cls(None, cancelled, None)
-        failure, fatal = rest.split(Exception)
-        while isinstance(fatal, BaseExceptionGroup):
-            fatal = fatal.exceptions[0]
-        return cls(fatal, cancelled, failure)
+        failure, fatal = rest.split(Exception) if rest is not None else (None, None)
+        # Of several of a kind that is passed on, one is enough: it is level-triggered, or ends it all.
+        return cls(_leaf(fatal), _leaf(cancelled), failure)
+
+
+def _leaf(error: BaseException | None) -> BaseException | None:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def failure_of(error: BaseException) -> Exception:

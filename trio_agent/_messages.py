@@ -38,7 +38,8 @@ tool, hook, listener or stream function that raised (the text is the exception's
 """
 
 
-def _now() -> int:
+def now() -> int:
+    """Milliseconds since the epoch."""
     return int(time.time() * 1000)
 
 
@@ -196,7 +197,7 @@ class SystemMessage:
     tools_added: tuple[ToolDeclaration, ...] = attrs.field(default=(), converter=_as_tuple, kw_only=True)
     tools_removed: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple, kw_only=True)
     """Names of tools that are no longer offered."""
-    timestamp: int = attrs.field(factory=_now, kw_only=True)
+    timestamp: int = attrs.field(factory=now, kw_only=True)
     """Milliseconds since the epoch."""
     extra: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
     """Fields of the JSON form that this library does not know."""
@@ -209,7 +210,7 @@ class UserMessage:
 
     role: ClassVar[Literal["user"]] = "user"
     content: tuple[Content, ...] = attrs.field(converter=as_content)
-    timestamp: int = attrs.field(factory=_now, kw_only=True)
+    timestamp: int = attrs.field(factory=now, kw_only=True)
     """Milliseconds since the epoch."""
     extra: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
     """Fields of the JSON form that this library does not know."""
@@ -243,7 +244,7 @@ class AssistantMessage:
     """What the loop asked for; None outside the loop and in a failure message."""
     raw_stop_reason: str | None = attrs.field(default=None, kw_only=True)
     """The provider's own word for ``stop_reason``."""
-    timestamp: int = attrs.field(factory=_now, kw_only=True)
+    timestamp: int = attrs.field(factory=now, kw_only=True)
     """Milliseconds since the epoch."""
     extra: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
     """Fields of the JSON form that this library does not know."""
@@ -275,7 +276,7 @@ class ToolResultMessage:
     """Which of the library's own errors this is; None for a result of the tool's own."""
     usage: Usage | None = attrs.field(default=None, kw_only=True)
     """What the tool itself spent on models."""
-    timestamp: int = attrs.field(factory=_now, kw_only=True)
+    timestamp: int = attrs.field(factory=now, kw_only=True)
     """Milliseconds since the epoch."""
     extra: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
     """Fields of the JSON form that this library does not know."""

@@ -37,7 +37,10 @@ def error_result(text: str, kind: ErrorKind | None, *, terminate: bool = False) 
 
 
 def error_text(error: BaseException) -> str:
-    """What an exception says, or what it is if it says nothing."""
+    """What an exception says, or what it is if it says nothing; of a group, what each in it says."""
+    if isinstance(error, BaseExceptionGroup):
+        inner = [error_text(one) for one in error.exceptions]
+        return inner[0] if len(inner) == 1 else "\n".join((f"{error.message}:", *inner))
     return str(error) or repr(error)
 
 

@@ -11,12 +11,20 @@ import trio
 from ._abort import WorkCut
 from ._closing import final_message, told_so_far
 from ._door import Parts, bare, enter
-from ._errors import StreamError
 from ._events import MessageEnd, MessageStart, MessageUpdate
 from ._messages import AgentMessage, AssistantMessage
 from ._open import Response, error_text
 from ._run import Run
-from ._stream import SINK_SIZE, ModelRequest, StreamEvent, StreamFn, StreamSink, StreamStart, resolve_stream_fn
+from ._stream import (
+    SINK_SIZE,
+    ModelRequest,
+    StreamEvent,
+    StreamFn,
+    StreamSink,
+    StreamStart,
+    checked_answer,
+    resolve_stream_fn,
+)
 from ._transcript import default_convert_to_llm, normalize_context
 
 
@@ -101,11 +109,7 @@ async def _ask(
             return
         try:
             with response:
-                ready = await enter(stream_fn, request, StreamSink(send))
-                if not isinstance(ready, AssistantMessage) or ready.stop_reason == "pending":
-                    raise StreamError(
-                        f"the stream function returned {ready!r:.80}; it must return the final AssistantMessage"
-                    )
+                ready = checked_answer(await enter(stream_fn, request, StreamSink(send)))
                 if response.cut is None:
                     response.ready = ready
         except BaseException as error:

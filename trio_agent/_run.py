@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast, final
 
 import attrs
 import trio
+from trio.lowlevel import current_task, in_trio_task
 
 from ._abort import Abort, Cut, Piece, WorkCut
 from ._closing import FinishTurn, missing, missing_work
@@ -102,7 +103,8 @@ class Run:
                     if value is not None and inspect.isawaitable(value):
                         await enter_awaitable(value)
             except Exception as error:
-                failed = failed or self._note_failure(error)
+                noted = self._note_failure(error)
+                failed = failed or noted
             except BaseException as error:
                 if not was_entered(error):
                     self._next -= 1
@@ -248,14 +250,15 @@ class Run:
 
     async def drive(self, body: Callable[[Run], Awaitable[None]]) -> None:
         """Run the loop; whatever it leaves open is closed here, and nowhere else."""
+        task = current_task()
         try:
             await body(self)
-        except GeneratorExit:
-            raise  # the coroutine is thrown away: nothing may be awaited any more
         except WorkCut:
             pass
         except BaseException as error:  # sorted here, raised below
-            self._note(error)
+            if isinstance(error, GeneratorExit) and not (in_trio_task() and current_task() is task):
+                raise  # the coroutine is thrown away: nothing may be awaited any more
+            await self._note(error)
         else:
             return
         self.closing = True
@@ -267,7 +270,7 @@ class Run:
         """Whether the host cancelled or interrupted: telling is bounded, hooks are not called."""
         return self.record.cancelled is not None or self.record.fatal is not None
 
-    def _note(self, error: BaseException) -> None:
+    async def _note(self, error: BaseException) -> None:
         """Write down what ended the normal course, or happened while closing."""
         parts = Parts.of(error)
         if parts.failure is not None:
@@ -277,6 +280,12 @@ class Run:
         if parts.fatal is not None:
             self.record.fatal = self.record.fatal or parts.fatal
             self._interrupts += 1
+        if self.record.cancelled is None and trio.current_effective_deadline() == -math.inf:
+            # What failed may have taken the place of Cancelled, which is level-triggered: ask again.
+            try:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            except trio.Cancelled as cancelled:  # raised when the run is closed
+                self.record.cancelled = cancelled
 
     async def _close(self) -> None:
         try:
@@ -298,7 +307,7 @@ class Run:
         try:
             await self.finish_turn()
         except BaseException as error:  # raised when the run is closed
-            self._note(error)
+            await self._note(error)
 
     async def _tell_closing(self) -> None:
         """Tell the current event to all, whatever happens on the way.
@@ -318,7 +327,7 @@ class Run:
                 with trio.CancelScope(shield=True, deadline=-math.inf if spent else self._deadline):
                     await self._tell(plain_only=spent)
             except BaseException as error:  # raised when the run is closed
-                self._note(error)
+                await self._note(error)
 
     def _raise(self) -> None:
         record = self.record

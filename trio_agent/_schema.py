@@ -325,7 +325,7 @@ def _build_execute(
 ) -> Callable[[dict[str, Any], Any], Any]:
     """Make what a tool executes. Everything that can be decided beforehand is decided here."""
     contexts = [each.name for each in parameters if each.is_context]
-    positional = [(each.name, each.default) for each in parameters if each.positional_only]
+    positional = [(each.name, () if each.required else (each.default,)) for each in parameters if each.positional_only]
     typed = [each for each in parameters if not each.is_context and not _is_plain(each.hint)]
     names = [each.name for each in typed]
     # One struct for all: msgspec compiles a struct once, but a bare list[Point] at every call.
@@ -349,7 +349,8 @@ def _build_execute(
                 arguments[name] = context
         if positional:
             arguments = arguments.copy()
-            return function(*[arguments.pop(name, default) for name, default in positional], **arguments)
+            first = [arguments.pop(name, *default) for name, default in positional]
+            return function(*first, **arguments)
         return function(**arguments)
 
     if not is_async:

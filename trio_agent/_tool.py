@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from ._arguments import Validator
+from ._door import is_async
 from ._errors import ToolDefinitionError
 from ._messages import (
     AgentMessage,
@@ -234,7 +235,7 @@ class Tool:
         put = object.__setattr__  # the computed fields of a frozen class
         put(self, "label", self.label or self.name)
         put(self, "declaration", ToolDeclaration(self.name, self.description, self.parameters))
-        put(self, "is_async", inspect.iscoroutinefunction(inspect.unwrap(self.execute)))
+        put(self, "is_async", is_async(self.execute) or is_async(inspect.unwrap(self.execute)))
         put(self, "validate", Validator(self.name, self.parameters))
 
 

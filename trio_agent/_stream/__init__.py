@@ -25,6 +25,7 @@ from ._sink import SINK_SIZE as SINK_SIZE
 from ._sink import ModelStream as ModelStream
 from ._sink import StreamFn as StreamFn
 from ._sink import StreamSink as StreamSink
+from ._sink import checked_answer as checked_answer
 from ._sink import get_default_stream_fn as get_default_stream_fn
 from ._sink import open_stream as open_stream
 from ._sink import resolve_stream_fn as resolve_stream_fn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, final
 
@@ -20,6 +21,7 @@ from trio_agent._messages import (
     ThinkingContent,
     ToolCall,
     Usage,
+    now,
 )
 
 from ._request import ModelRequest
@@ -155,11 +157,22 @@ def parse_partial_arguments(text: str) -> dict[str, Any]:
     """What can be seen of unfinished arguments; good for looking, never for executing."""
     if not text.strip():
         return {}
-    try:
-        value = jiter.from_json(text.encode("utf-8", "surrogatepass"), partial_mode="trailing-strings")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    for attempt in (text, _STRINGS.sub(_escape_controls, text)):
+        try:
+            value = jiter.from_json(attempt.encode("utf-8", "surrogatepass"), partial_mode="trailing-strings")
+        except ValueError:
+            continue
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
+# Raw control characters inside strings are accepted at the end (B62), so they are shown before it too.
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*', re.DOTALL)
+_CONTROLS = re.compile(r"[\x00-\x1f]")
+
+
+def _escape_controls(found: re.Match[str]) -> str:
+    return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", found[0])
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -234,7 +247,7 @@ class MessageBuilder:
     (its position in the content); by default it is the last one.
 
     Attributes:
-      api, provider, model, response_id, raw_stop_reason, usage: put into the final message; may be
+      api, provider, model, response_id, raw_stop_reason, usage, timestamp: put into the final message; may be
         set at any time.
     """
 
@@ -248,6 +261,7 @@ class MessageBuilder:
         "provider",
         "raw_stop_reason",
         "response_id",
+        "timestamp",
         "usage",
     )
 
@@ -264,6 +278,7 @@ class MessageBuilder:
         self.response_id: str | None = None
         self.raw_stop_reason: str | None = None
         self.usage = Usage()
+        self.timestamp = now()
         self._blocks: list[_Block] = []
         # One number for each step: three times the index of its block, plus what the step was.
         self._log: list[int] = []
@@ -334,7 +349,8 @@ class MessageBuilder:
         self, stop_reason: StopReason, *, error_message: str | None = None, error_kind: ErrorKind | None = None
     ) -> AssistantMessage:
         """The final message. Arguments that are no strict JSON object mark their call with the error."""
-        return self._message(len(self._log), stop_reason, error_message, error_kind)
+        whole = stop_reason not in ("error", "aborted")
+        return self._message(len(self._log), stop_reason, error_message, error_kind, whole=whole)
 
     def snapshot(
         self,
@@ -381,7 +397,13 @@ class MessageBuilder:
         return len(self._log), index
 
     def _message(
-        self, position: int, stop_reason: StopReason, error_message: str | None, error_kind: ErrorKind | None
+        self,
+        position: int,
+        stop_reason: StopReason,
+        error_message: str | None,
+        error_kind: ErrorKind | None,
+        *,
+        whole: bool = False,
     ) -> AssistantMessage:
         if position < self._cursor.position:
             self._cursor = _Cursor()
@@ -398,7 +420,7 @@ class MessageBuilder:
                 cursor.ended[index] = True
         cursor.position = position
         return AssistantMessage(
-            tuple(self._content(cursor, index) for index in range(len(cursor.counts))),
+            tuple(self._content(cursor, index, whole=whole) for index in range(len(cursor.counts))),
             stop_reason=stop_reason,
             error_message=error_message,
             error_kind=error_kind,
@@ -408,9 +430,10 @@ class MessageBuilder:
             model=self.model,
             response_id=self.response_id,
             raw_stop_reason=self.raw_stop_reason,
+            timestamp=self.timestamp,
         )
 
-    def _content(self, cursor: _Cursor, index: int) -> AssistantContent:
+    def _content(self, cursor: _Cursor, index: int, *, whole: bool = False) -> AssistantContent:
         block = self._blocks[index]
         had, text = cursor.texts[index]
         if had < cursor.counts[index]:
@@ -422,7 +445,7 @@ class MessageBuilder:
             return TextContent(text, text_signature=signature)
         if block.kind == "thinking":
             return ThinkingContent(text, thinking_signature=signature, redacted=block.redacted)
-        if not ended:
+        if not ended and not whole:
             return ToolCall(block.call_id, block.name, self._partial_arguments(text))
         if block.arguments is not None:
             return ToolCall(block.call_id, block.name, block.arguments, thought_signature=signature)

@@ -8,6 +8,7 @@ from typing import TypeAlias, final
 
 import trio
 
+from trio_agent._door import bare
 from trio_agent._errors import NoStreamFnError, StreamError
 from trio_agent._messages import AssistantMessage
 
@@ -72,8 +73,9 @@ class ModelStream:
 
     def __init__(self, channel: trio.MemoryReceiveChannel[StreamEvent]) -> None:
         self._channel = channel
+        self._ready: AssistantMessage | None = None
         self._result: AssistantMessage | None = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     def __aiter__(self) -> ModelStream:
         return self
@@ -86,6 +88,7 @@ class ModelStream:
             pass
         if self._error is not None:
             raise self._error
+        self._result = self._ready
         raise StopAsyncIteration
 
     @property
@@ -114,23 +117,31 @@ async def open_stream(stream_fn: StreamFn, request: ModelRequest) -> AsyncGenera
     async def produce() -> None:
         with send:
             try:
-                stream._result = await stream_fn(request, StreamSink(send))
+                stream._ready = checked_answer(await stream_fn(request, StreamSink(send)))
             except Exception as error:  # raised where the events are read
                 stream._error = error
 
-    error: BaseException | None = None
+    failed: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(produce)
-            with receive:
-                try:
-                    yield stream
-                except Exception as raised:  # the nursery would wrap it in a group
-                    error = raised
-            nursery.cancel_scope.cancel(reason="the block of open_stream() was left")
+            try:
+                yield stream
+            except Exception as error:  # the nursery would wrap it in a group
+                failed = error
+            finally:
+                # Before the channel is closed: a stream function that waits for room is cancelled, not failed.
+                nursery.cancel_scope.cancel(reason="the block of open_stream() was left")
     except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
-    if error is not None:
-        raise error
+        failed = failed or bare(group)
+    finally:
+        receive.close()
+    if failed is not None:
+        raise failed
+
+
+def checked_answer(answer: object) -> AssistantMessage:
+    """Refuse what a stream function may not return."""
+    if not isinstance(answer, AssistantMessage) or answer.stop_reason == "pending":
+        raise StreamError(f"the stream function returned {answer!r:.80}; it must return the final AssistantMessage")
+    return answer
