@@ -17,8 +17,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from trio_agent._arguments import Validator
 from trio_agent._errors import InvalidArgumentsError, ToolDefinitionError
+from trio_agent._tool._arguments import Validator
 
 MISSING = object()
 """The property is dropped."""

@@ -372,7 +372,7 @@ FAILURES: dict[str, tuple[Callable[[], BaseException], str]] = {
     "an ordinary error": (lambda: ValueError("broken"), "broken"),
     "an error without words": (HostError, "HostError"),
     "a group": (lambda: ExceptionGroup("many", [ValueError("a"), KeyError("b")]), "many"),
-    "a nested group": (lambda: ExceptionGroup("many", [ExceptionGroup("more", [OSError("deep")])]), "many"),
+    "a nested group": (lambda: ExceptionGroup("many", [ExceptionGroup("more", [OSError("deep")])]), "deep"),
     "a timeout of its own": (lambda: trio.TooSlowError("mine"), "mine"),
     "StopIteration": (StopIteration, "StopIteration"),
     "StopAsyncIteration": (StopAsyncIteration, "StopAsyncIteration"),

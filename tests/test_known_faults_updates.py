@@ -8,7 +8,7 @@ import random
 import threading
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ async def test_b112_a_thread_that_reports_after_its_call_is_not_heard(autojump_c
         try:
             for number in range(100):
                 context.update_from_thread(f"late {number}")
-        except BaseException as error:
+        except Exception as error:
             errors.append(error)
 
     def execute(arguments: dict[str, Any], context: ToolContext) -> str:
@@ -708,47 +708,56 @@ FILES = sorted(path for path in HERE.rglob("*.py"))
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def functions(tree: ast.AST) -> Iterator[AnyFunction]:
-    """The tests and fixtures of a module."""
-    for node in ast.walk(tree):
-        if isinstance(node, AnyFunction) and (node.name.startswith("test_") or "fixture" in marks(node)):
-            yield node
-
-
 def marks(function: AnyFunction) -> str:
     return " ".join(ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def slow_functions(functions: list[AnyFunction]) -> set[str]:
+    """The tests that are marked slow, and the helpers that nothing but these calls."""
+    slow = {function.name for function in functions if "mark.slow" in marks(function)}
+    while True:
+        callers: dict[str, set[str]] = {}
+        for function in functions:
+            for node in ast.walk(function):
+                if isinstance(node, ast.Name) and node.id != function.name:
+                    callers.setdefault(node.id, set()).add(function.name)
+        more = {function.name for function in functions if callers.get(function.name, {""}) <= slow} - slow
+        if not more:
+            return slow
+        slow |= more
 
 
 def faults(source: str) -> list[str]:
     """What a test module does that hides faults of the library."""
     tree = ast.parse(source)
     found = []
-    inside_slow = {
-        id(node) for function in functions(tree) if "mark.slow" in marks(function) for node in ast.walk(function)
-    }
-    for function in functions(tree):
-        names = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
-        if "nursery" in names:
+    functions = [node for node in ast.walk(tree) if isinstance(node, AnyFunction)]
+    slow = slow_functions(functions)
+    allowed = {id(node) for function in functions if function.name in slow for node in ast.walk(function)}
+    for function in functions:
+        arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+        fixture = "fixture" in marks(function)
+        if "nursery" in arguments and (fixture or function.name.startswith("test_")):
             found.append(f"{function.name}: the nursery fixture cancels at the end, so that a wrong test passes")
         if "autouse" in marks(function) and isinstance(function, ast.AsyncFunctionDef):
             found.append(f"{function.name}: an async autouse fixture")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            name, line = ast.unparse(node.func), node.lineno
-            keywords = {keyword.arg: keyword.value for keyword in node.keywords}
-            if name in ("time.sleep", "sleep") and id(node) not in inside_slow:
-                found.append(f"line {line}: real sleeping outside of a test that is marked slow")
-            if name.split(".")[-1] in ("skip", "skipif", "xfail", "importorskip") and name.startswith("pytest."):
-                reason = keywords.get("reason") or (node.args[0] if name == "pytest.skip" and node.args else None)
-                if reason is None or not ast.unparse(reason).strip("'\" "):
-                    found.append(f"line {line}: {name} without a reason")
-            silent = name.endswith(("simplefilter", "filterwarnings")) and "error" not in ast.unparse(node)
-            if silent:
-                found.append(f"line {line}: warnings are silenced")
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) in ("pytest.mark.skip", "pytest.mark.xfail"):
-            called = any(isinstance(other, ast.Call) and other.func is node for other in ast.walk(tree))
-            if not called:
-                found.append(f"line {node.lineno}: {ast.unparse(node)} without a reason")
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    for node in calls:
+        name, line = ast.unparse(node.func), node.lineno
+        if name in ("time.sleep", "sleep") and id(node) not in allowed:
+            found.append(f"line {line}: real sleeping outside of a test that is marked slow")
+        if name.startswith("pytest.") and name.split(".")[-1] in ("skip", "skipif", "xfail", "importorskip"):
+            reasons = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
+            reasons += node.args if name == "pytest.skip" else []
+            if not any(ast.unparse(reason).strip("'\" ") for reason in reasons):
+                found.append(f"line {line}: {name} without a reason")
+        if name.endswith(("simplefilter", "filterwarnings")) and "error" not in ast.unparse(node):
+            found.append(f"line {line}: warnings are silenced")
+    called = {id(node.func) for node in calls}
+    for mark in ast.walk(tree):
+        bare = isinstance(mark, ast.Attribute) and id(mark) not in called
+        if bare and ast.unparse(mark) in ("pytest.mark.skip", "pytest.mark.xfail"):
+            found.append(f"{ast.unparse(mark)} without a reason")
     return found
 
 
@@ -765,6 +774,7 @@ def test_b122_no_test_hides_a_fault(path: Path) -> None:
         "@pytest.fixture(autouse=True)\nasync def thing(): ...",
         "def test_x():\n    time.sleep(1)",
         "def helper():\n    sleep(1)",
+        "def helper():\n    time.sleep(1)\n@pytest.mark.slow\ndef test_x(): helper()\ndef test_y(): helper()",
         "@pytest.mark.skip\ndef test_x(): ...",
         "@pytest.mark.skip()\ndef test_x(): ...",
         "@pytest.mark.xfail\ndef test_x(): ...",
@@ -787,6 +797,7 @@ def test_b122_each_of_these_would_be_found(source: str) -> None:
         "async def helper(nursery): ...",
         "async def test_x():\n    async with trio.open_nursery() as nursery: ...",
         "@pytest.mark.slow\ndef test_x():\n    time.sleep(1)",
+        "def b():\n    time.sleep(1)\ndef a(): b()\n@pytest.mark.slow\ndef test_x(): a()\ndef test_y(): ...",
         "@pytest.mark.skipif(no_head, reason='needs head')\ndef test_x(): ...",
         "async def test_x(autojump_clock):\n    await trio.sleep(1)",
         "def test_x():\n    pytest.skip('needs head')",

@@ -21,9 +21,9 @@ import pytest
 import trio
 from msgspec import Meta
 
-from trio_agent._arguments import Validator
 from trio_agent._errors import InvalidArgumentsError, ToolDefinitionError
-from trio_agent._schema import Described, describe_function
+from trio_agent._tool._arguments import Validator
+from trio_agent._tool._schema import Described, describe_function
 
 if TYPE_CHECKING:
     from fractions import Fraction

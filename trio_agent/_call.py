@@ -269,7 +269,8 @@ class Caller:
     @trio.lowlevel.enable_ki_protection
     async def run_nested(self, call: Call, tool_call: ToolCall) -> ToolCallOutcome:
         """Run another tool, with the same hooks."""
-        return await nested(self, tool_call, call.context, call.depth + 1)
+        # An Abort of its own: a cut of the run reaches the inner call through the scope of the outer one.
+        return await nested(self, Call(Abort(), tool_call, call.context, call.depth + 1))
 
     # ------------------------------------------------------------- finish
 
@@ -310,20 +311,11 @@ async def heard(call: Call) -> None:
         await call.waiter.wait()
 
 
-async def nested(
-    caller: Caller,
-    tool_call: ToolCall,
-    context: AgentContext,
-    depth: int,
-    on_update: Callable[[ToolResult], None] | None = None,
-) -> ToolCallOutcome:
+async def nested(caller: Caller, call: Call) -> ToolCallOutcome:
     """Run a call that a tool makes: the same road, in the tool's task, without events and messages.
 
     A cut of the outer call is a cancellation here: it passes through, and no value reaches the tool.
     """
-    # An Abort of its own: a cut of the run reaches the call through the scope of the outer one.
-    call = Call(Abort(), tool_call, context, depth)
-    call.on_update = on_update
     if not caller.abort.requested:
         await trio.lowlevel.checkpoint_if_cancelled()
         await caller.prepare(call)
@@ -331,7 +323,7 @@ async def nested(
         await caller.execute(call)
     await trio.lowlevel.checkpoint_if_cancelled()
     result = call.outcome if call.outcome is not None else caller.cut_result(call)
-    return ToolCallOutcome(tool_call, result, result.is_error)
+    return ToolCallOutcome(call.tool_call, result, result.is_error)
 
 
 @trio.lowlevel.enable_ki_protection
@@ -376,7 +368,9 @@ async def run_tool_call(
         None if after_tool_call is None else Callback(after_tool_call, 1),
         plain_cut_result,
     )
-    return await nested(caller, tool_call, context, 0, on_update)
+    call = Call(Abort(), tool_call, context)
+    call.on_update = on_update
+    return await nested(caller, call)
 
 
 def plain_cut_result(call: Call) -> ToolResult:

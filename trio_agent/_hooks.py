@@ -7,13 +7,12 @@ preparing hooks (all but ``after_tool_call`` and ``finish_turn``): they are canc
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, get_args
 
 import attrs
 
-from ._door import positional_parameters
+from ._door import Callback
 from ._errors import UsageError
 from ._events import AgentEvent
 from ._messages import (
@@ -192,15 +191,12 @@ def should_stop_after_turn(predicate: Callable[..., _MaybeAwaitable[bool]]) -> F
       predicate: gets the :class:`AgentTurnContext` (and the Abort, if it takes one more); true ends
         the run. It is not asked about turns that ended with an error or were aborted.
     """
-    wants_abort = positional_parameters(predicate) > 1
+    callback = Callback(predicate, 1)
 
     async def finish_turn(turn: AgentTurnContext, abort: Any) -> AgentTurnDecision | None:
         if turn.message.stop_reason in ("error", "aborted"):
             return None
-        verdict = predicate(turn, abort) if wants_abort else predicate(turn)
-        if inspect.isawaitable(verdict):
-            verdict = await verdict
-        return "end" if verdict else None
+        return "end" if await callback.call(turn, abort) else None
 
     return finish_turn
 

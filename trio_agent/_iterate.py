@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Generic, TypeVar, final
 
 import trio
@@ -158,28 +158,6 @@ async def agent_loop(
     ``async with agent_loop(...) as run: async for event in run: ...``; ``run.result`` is the list of
     new messages. Leaving the block early aborts the run and waits for it.
     """
-    async with _open_loop(prompts, context, config, abort) as events:
-        yield events
-
-
-@asynccontextmanager
-async def agent_loop_continue(
-    context: AgentContext, config: LoopConfig, *, abort: Abort | None = None
-) -> AsyncGenerator[EventStream[list[AgentMessage]]]:
-    """The iterable form of :func:`run_agent_loop_continue` (pi's ``agentLoopContinue``).
-
-    Raises:
-      ContinueError: the context is empty or ends with an answer.
-    """
-    check_continue(context.messages)
-    async with _open_loop((), context, config, abort) as events:
-        yield events
-
-
-@asynccontextmanager
-async def _open_loop(
-    prompts: Sequence[AgentMessage], context: AgentContext, config: LoopConfig, abort: Abort | None
-) -> AsyncGenerator[EventStream[list[AgentMessage]]]:
     events: EventStream[list[AgentMessage]] = EventStream(Abort() if abort is None else abort)
     run = Run(config, context, OneListener(events._listen), events._abort)
     events._closing = lambda: run.closing
@@ -191,3 +169,15 @@ async def _open_loop(
 
     async with open_events(events, start):
         yield events
+
+
+def agent_loop_continue(
+    context: AgentContext, config: LoopConfig, *, abort: Abort | None = None
+) -> AbstractAsyncContextManager[EventStream[list[AgentMessage]]]:
+    """The iterable form of :func:`run_agent_loop_continue` (pi's ``agentLoopContinue``).
+
+    Raises:
+      ContinueError: the context is empty or ends with an answer.
+    """
+    check_continue(context.messages)
+    return agent_loop((), context, config, abort=abort)

@@ -155,16 +155,12 @@ async def _inject(run: Run, prepared: Sequence[AgentMessage], pending: Sequence[
     """Take the messages that go in before the request, with the changes of the tools declared."""
     record = run.record
     messages = changes_declared(record.track.replay, record.tools, (*prepared, *pending))
-    # Declaring may insert one message and replace one; the handed ones are told apart by position.
-    origins: list[AgentMessage | None] = [None] * len(prepared) + list(pending)
-    if len(messages) > len(origins):
-        given = {id(message) for message in (*prepared, *pending)}
-        at = next(i for i, m in enumerate(messages) if id(m) not in given and type(m) is SystemMessage)
-        origins.insert(at, None)
-    for message, origin in zip(messages, origins, strict=True):
+    # In front of the pending ones: those prepared and, if one had to be made, the one that declares the changes.
+    ahead = len(messages) - len(pending)
+    for index, message in enumerate(messages):
         run.check()
-        if origin is not None:
-            record.take(origin)
+        if index >= ahead:
+            record.take(pending[index - ahead])
         await run.emit(MessageStart(message))
         await run.emit(MessageEnd(message))
 

@@ -148,15 +148,12 @@ class Call(Piece):
 class Batch:
     """The tool calls of one answer."""
 
-    __slots__ = ("_by_id", "answer", "calls", "each_result", "sequential")
-
-    def __init__(
-        self, abort: Abort, answer: AssistantMessage, context: AgentContext, *, sequential: bool, each_result: bool
-    ) -> None:
+    def __init__(self, record: Record, answer: AssistantMessage, *, sequential: bool) -> None:
         self.answer = answer
-        self.calls = [Call(abort, tool_call, context) for tool_call in answer.tool_calls]
+        context = record.context()
+        self.calls = [Call(record.abort, tool_call, context) for tool_call in answer.tool_calls]
         self.sequential = sequential
-        self.each_result = each_result
+        self.each_result = sequential or answer.stop_reason == "length"
         """Whether each result message follows its call (sequential and ``length`` batches)."""
         self._by_id: dict[str, Call] | None = None
 
@@ -270,14 +267,11 @@ class Record:
 
     def open_batch(self, answer: AssistantMessage) -> Batch:
         """Take up the tool calls of an answer."""
-        truncated = answer.stop_reason == "length"
         sequential = self.config.tool_execution == "sequential"
         if not sequential and any(tool.execution_mode == "sequential" for tool in self.tools):
             modes = {tool.name: tool.execution_mode for tool in reversed(self.tools)}
             sequential = any(modes.get(call.name) == "sequential" for call in answer.tool_calls)
-        self.batch = Batch(
-            self.abort, answer, self.context(), sequential=sequential, each_result=sequential or truncated
-        )
+        self.batch = Batch(self, answer, sequential=sequential)
         return self.batch
 
     def close_batch(self) -> None:

@@ -108,12 +108,10 @@ class Run:
             except BaseException as error:
                 if not was_entered(error):
                     self._next -= 1
-                if isinstance(error, BaseExceptionGroup):
-                    parts = Parts.of(error)
-                    if parts.failure is not None:
-                        self._note_failure(parts.failure)
-                    raise parts.fatal or parts.cancelled or error from None
-                raise
+                parts = Parts.of(error)
+                if parts.failure is not None:
+                    self._note_failure(parts.failure)
+                raise parts.fatal or parts.cancelled or error from None
         if failed is not None:
             raise failed
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, cast, final
 
 import attrs
 
 from ._errors import RunFailedError
-from ._events import (
-    AgentEnd,
-    AgentEvent,
-    EndReason,
-    MessageEnd,
-    MessageStart,
-    MessageUpdate,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    TurnEnd,
-)
+from ._events import EndReason, MessageEnd, MessageStart, MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnEnd
 from ._messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel, Usage
 from ._run import Run
 from ._stream import Model, StreamEvent
@@ -81,23 +71,12 @@ class RunResult:
             raise RunFailedError(text, message.stop_reason)
 
 
-class _Agent(Protocol):
-    """What the state is a view of."""
-
-    @property
-    def model(self) -> Model: ...
-    @property
-    def thinking_level(self) -> ThinkingLevel: ...
-    @property
-    def tools(self) -> Sequence[Tool]: ...
-
-
 @final
 class AgentState:
     """A live, read-only view of an agent. A listener sees a state that contains the event it is told."""
 
-    def __init__(self, agent: _Agent) -> None:
-        self._agent = agent
+    def __init__(self, agent: Any) -> None:
+        self._agent = agent  # an Agent, of the module above this one
         self._messages: list[AgentMessage] = []
         self._replay = Replay()
         self._run: Run | None = None
@@ -108,17 +87,17 @@ class AgentState:
     @property
     def model(self) -> Model:
         """The model of the next run."""
-        return self._agent.model
+        return cast("Model", self._agent.model)
 
     @property
     def thinking_level(self) -> ThinkingLevel:
         """The thinking level of the next run."""
-        return self._agent.thinking_level
+        return cast("ThinkingLevel", self._agent.thinking_level)
 
     @property
     def tools(self) -> Sequence[Tool]:
         """What can be executed. Differences from what the transcript declares are announced."""
-        return self._agent.tools
+        return cast("Sequence[Tool]", self._agent.tools)
 
     @property
     def messages(self) -> Sequence[AgentMessage]:
@@ -179,41 +158,19 @@ class AgentState:
         self._streaming = None
         self._pending.clear()
 
-    def _reduce(self, event: AgentEvent) -> None:
-        change = self._changes.get(type(event))
-        if change is not None:
-            change(self, event)
-
-    def _message_start(self, event: MessageStart) -> None:
-        self._streaming = event.message
-
-    def _message_update(self, event: MessageUpdate) -> None:
-        self._streaming = event.assistant_message_event
-
-    def _message_end(self, event: MessageEnd) -> None:
-        self._streaming = None
-        self._messages.append(event.message)
-        self._replay.apply(event.message)
-
-    def _tool_start(self, event: ToolExecutionStart) -> None:
-        self._pending[event.tool_call_id] = None
-
-    def _tool_end(self, event: ToolExecutionEnd) -> None:
-        self._pending.pop(event.tool_call_id, None)
-
-    def _turn_end(self, event: TurnEnd) -> None:
-        if event.message.error_message is not None:
+    def _reduce(self, event: Any) -> None:
+        kind = type(event)
+        if kind is MessageUpdate:
+            self._streaming = event.assistant_message_event
+        elif kind is ToolExecutionStart:
+            self._pending[event.tool_call_id] = None
+        elif kind is ToolExecutionEnd:
+            self._pending.pop(event.tool_call_id, None)
+        elif kind is MessageStart:
+            self._streaming = event.message
+        elif kind is MessageEnd:
+            self._streaming = None
+            self._messages.append(event.message)
+            self._replay.apply(event.message)
+        elif kind is TurnEnd and event.message.error_message is not None:
             self._error = event.message.error_message
-
-    def _agent_end(self, event: AgentEnd) -> None:
-        self._streaming = None
-
-    _changes: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
-        MessageStart: _message_start,
-        MessageUpdate: _message_update,
-        MessageEnd: _message_end,
-        ToolExecutionStart: _tool_start,
-        ToolExecutionEnd: _tool_end,
-        TurnEnd: _turn_end,
-        AgentEnd: _agent_end,
-    }

@@ -63,12 +63,13 @@ def check_writable(path: str) -> None:
     try:
         mode = os.stat(target).st_mode  # noqa: PTH116 - a path as the user wrote it
     except FileNotFoundError:
-        mode = stat.S_IFREG
-    if not stat.S_ISREG(mode):
-        # Replacing a device or a directory is never what is meant.
-        raise OSError("it is no regular file")
-    if mode != stat.S_IFREG and not os.access(target, os.W_OK):
-        raise OSError("no permission to write it")
+        pass
+    else:
+        if not stat.S_ISREG(mode):
+            # Replacing a device or a directory is never what is meant.
+            raise OSError("it is no regular file")
+        if not os.access(target, os.W_OK):
+            raise OSError("no permission to write it")
     os.unlink(_create(target))  # noqa: PTH108 - as above
 
 

@@ -11,10 +11,9 @@ import attrs
 import msgspec
 import trio
 
-from ._arguments import Validator
-from ._door import is_async
-from ._errors import ToolDefinitionError
-from ._messages import (
+from trio_agent._door import is_async
+from trio_agent._errors import ToolDefinitionError
+from trio_agent._messages import (
     AgentMessage,
     AssistantMessage,
     Content,
@@ -26,6 +25,8 @@ from ._messages import (
     as_content,
     content_text,
 )
+
+from ._arguments import Validator
 from ._schema import describe_function
 
 ToolExecutionMode: TypeAlias = Literal["parallel", "sequential"]

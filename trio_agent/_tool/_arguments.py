@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind as _ErrorKind
 
-from ._errors import InvalidArgumentsError, ToolDefinitionError
+from trio_agent._errors import InvalidArgumentsError, ToolDefinitionError
 
 __all__ = ["Validator"]
 

@@ -19,7 +19,7 @@ import docstring_parser
 import msgspec
 import msgspec.inspect as mi
 
-from ._errors import InvalidArgumentsError, ToolDefinitionError
+from trio_agent._errors import InvalidArgumentsError, ToolDefinitionError
 
 __all__ = ["Described", "describe_function"]
 

@@ -1,0 +1,483 @@
+"""``trio-agent run`` as a user meets it: real processes, real signals, real pipes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trio_agent
+from trio_agent import (
+    Agent,
+    AgentEnd,
+    AssistantMessage,
+    EventDecoder,
+    MessageBuilder,
+    ModelRequest,
+    SimpleModel,
+    StreamSink,
+    ToolResultMessage,
+    transcript_from_json,
+)
+from trio_agent.cli._transcripts import load_transcript
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(trio_agent.__file__).parents[1])}
+PROGRAM = [sys.executable, "-W", "error", "-m", "trio_agent", "run"]
+_numbers = itertools.count(os.getpid() * 1000)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "hello.txt").write_text("hello\nworld\n")
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def mark() -> str:
+    """A number of seconds to sleep that only this test uses."""
+    return f"62.{next(_numbers)}"
+
+
+def run(*arguments: str, text: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+        env=ENVIRONMENT,
+        timeout=30,
+        check=False,
+        **options,
+    )
+
+
+def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.DEVNULL, env=ENVIRONMENT, **options)
+
+
+def sleeping(mark: str) -> list[int]:
+    """Processes that sleep so long, by their ids."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if line.split(b"\0")[:2] == [b"sleep", mark.encode()]:
+            found.append(int(entry.name))
+    return found
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def answered(messages: list[Any]) -> bool:
+    """Whether each call of an answer that was not cut has one result right behind it, in order."""
+    for at, message in enumerate(messages):
+        if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
+            ids = [call.id for call in message.tool_calls]
+            behind = list(
+                itertools.takewhile(lambda after: isinstance(after, ToolResultMessage), messages[at + 1 :])
+            )
+            if [result.tool_call_id for result in behind] != ids:
+                return False
+    return True
+
+
+# ------------------------------------------------------------------- output
+
+
+@pytest.mark.slow
+def test_real_files_and_three_commands_side_by_side(here: Path) -> None:
+    """Slow: three commands sleep for two real seconds."""
+    begun = time.monotonic()
+    done = run('read hello.txt; search "world" in .; run "sleep 2"; run "sleep 2"; run "sleep 2; exit 3"')
+    assert 2 < time.monotonic() - begun < 4
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        'I make 5 calls: read hello.txt; search "world" in .; run "sleep 2"; run "sleep 2"; run "sleep 2; exit 3".',
+        "5 results:",
+        '- read_file(path="hello.txt"): ok',
+        "    hello",
+        "    world",
+        '- search_text(text="world", path="."): ok',
+        "    hello.txt:2:world",
+        "    [1 line in 1 of 1 file]",
+        '- run_command(command="sleep 2"): ok',
+        "    [exit status 0]",
+        '- run_command(command="sleep 2"): ok',
+        "    [exit status 0]",
+        '- run_command(command="sleep 2; exit 3"): error',
+        "    [exit status 3]",
+    ]
+
+
+def test_json_is_one_event_per_line_and_nothing_else(here: Path) -> None:
+    done = run("--json", "--save", "t.json", 'run "echo é; printf \\"\\033[31m\\""; nonsense')
+    assert (done.returncode, done.stderr) == (0, "")
+    decoder = EventDecoder()
+    events = [decoder.decode(json.loads(line)) for line in done.stdout.splitlines()]
+    assert [events[0].type, events[-1].type] == ["agent_start", "agent_end"]
+    assert {"message_update", "tool_execution_start", "tool_execution_update", "tool_execution_end"} <= {
+        event.type for event in events
+    }
+    saved = transcript_from_json(json.loads(Path("t.json").read_bytes()))
+    assert isinstance(events[-1], AgentEnd)
+    assert list(events[-1].messages) == saved[1:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "at_least", "at_most"), [((), 0.4, 1.15), (("--sequential",), 1.2, 9), (("--max-parallel", "2"), 0.8, 9)]
+)
+def test_how_many_tools_run_at_a_time(here: Path, option: tuple[str, ...], at_least: float, at_most: float) -> None:
+    """Slow: commands sleep for real."""
+    done = run("--json", *option, 'run "sleep 0.4"; run "sleep 0.4"; run "sleep 0.4"')
+    stamps = [
+        data["message"]["timestamp"]
+        for data in map(json.loads, done.stdout.splitlines())
+        if data["type"] == "message_end" and data["message"]["role"] == "assistant"
+    ]
+    assert at_least * 1000 <= stamps[1] - stamps[0] < at_most * 1000
+
+
+def test_a_prompt_from_standard_input_in_a_directory_of_its_own(here: Path) -> None:
+    done = run("--root", str(here), "-", text="read hello.txt 2\nrun pwd\n", cwd="/")
+    assert done.returncode == 0
+    assert "    world\n" in done.stdout
+    assert f"    {here}\n" in done.stdout
+
+
+def test_odd_characters_never_break_the_output(here: Path) -> None:
+    prompt = os.fsdecode(b"run \"printf 'caf\xe9'\"; \xe2\x98\x83 \xff")
+    done = run("--save", "t.json", prompt)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\udcff" in done.stdout
+    assert "☃" in done.stdout
+    assert "\\udcff" in Path("t.json").read_text()
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    ascii_only = subprocess.run([*PROGRAM, "é"], capture_output=True, env=environment, check=True)
+    assert b"'\\xe9' is neither" in ascii_only.stdout
+
+
+def test_help_says_what_the_model_is_and_what_the_exit_codes_mean() -> None:
+    done = run("--help")
+    text = " ".join(done.stdout.split())
+    assert "parses and does not think" in text
+    for code in (0, 1, 2, 129, 130, 141, 143):
+        assert f" {code} " in text
+
+
+# ------------------------------------------------------------------ signals
+
+
+@pytest.mark.slow
+def test_ctrl_c_aborts_and_the_transcript_goes_on_from_there(here: Path, mark: str) -> None:
+    """Slow: real processes get a real SIGINT after a real second."""
+    program = start("--save", "t.json", f'run "sleep {mark}"; run "sleep {mark}"')
+    time.sleep(1)
+    until(lambda: len(sleeping(mark)) == 2)
+    program.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    _, complaint = program.communicate(timeout=10)
+    assert time.monotonic() - begun < 0.5
+    assert (program.returncode, complaint) == (130, b"trio-agent: interrupted by SIGINT\n")
+    assert sleeping(mark) == []
+    messages = load_transcript("t.json")
+    assert [message.role for message in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool_result",
+        "tool_result",
+        "assistant",
+    ]
+    for result in messages[3:5]:
+        assert isinstance(result, ToolResultMessage)
+        assert result.is_error
+        assert "abort" in result.text
+        assert "It may have had effects" in result.text
+    assert answered(messages)
+
+    resumed = run("--resume", "t.json", "--save", "t.json", "read hello.txt")
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert resumed.stdout.splitlines()[:2] == ["I make 1 call: read hello.txt.", "1 result:"]
+    assert load_transcript("t.json")[: len(messages)] == messages
+    assert answered(load_transcript("t.json"))
+
+
+@pytest.mark.slow
+async def test_the_model_is_sent_a_transcript_in_which_every_call_is_answered(here: Path, mark: str) -> None:
+    """Slow: real processes get a real SIGINT."""
+    program = start("--save", "t.json", f'run "sleep {mark}"; run "sleep {mark}"')
+    until(lambda: len(sleeping(mark)) == 2)
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=10)
+    requests: list[list[Any]] = []
+
+    async def stream(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
+        requests.append(list(request.messages))
+        return MessageBuilder(request).finish("stop")
+
+    await Agent(SimpleModel("p", "m", stream), messages=load_transcript("t.json")).prompt("go on")
+    (sent,) = requests
+    assert sum(isinstance(message, ToolResultMessage) for message in sent) == 2
+    assert answered(sent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pause", [0.0, 0.05, 0.2])
+def test_a_second_ctrl_c_waits_for_no_grace(here: Path, mark: str, pause: float) -> None:
+    """Slow: real signals to a command that ignores SIGTERM, whose grace is two real seconds."""
+    program = start("--save", "t.json", f"run \"trap '' TERM; sleep {mark}; sleep {mark}\"")
+    until(lambda: sleeping(mark))
+    program.send_signal(signal.SIGINT)
+    time.sleep(pause)
+    program.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    program.communicate(timeout=10)
+    # Two signals at once may arrive as one, as signals do.
+    assert time.monotonic() - begun < (0.5 if pause else 3)
+    assert program.returncode == 130
+    assert sleeping(mark) == []
+    assert answered(load_transcript("t.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_other_signals_cancel(here: Path, mark: str, number: signal.Signals, code: int) -> None:
+    """Slow: real signals to real processes."""
+    program = start("--save", "t.json", f'run "sleep {mark}"; read hello.txt')
+    until(lambda: sleeping(mark))
+    time.sleep(0.1)
+    program.send_signal(number)
+    begun = time.monotonic()
+    _, complaint = program.communicate(timeout=10)
+    assert time.monotonic() - begun < 0.5
+    assert (program.returncode, complaint.decode()) == (code, f"trio-agent: interrupted by {number.name}\n")
+    assert sleeping(mark) == []
+    messages = load_transcript("t.json")
+    assert answered(messages)
+    assert "hello\nworld\n" in [result.text for result in messages if isinstance(result, ToolResultMessage)]
+
+
+@pytest.mark.slow
+def test_a_hangup_is_ignored_under_nohup(here: Path) -> None:
+    """Slow: a real command sleeps."""
+    program = start('run "sleep 0.5"', preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    time.sleep(0.4)
+    program.send_signal(signal.SIGHUP)
+    assert b"[exit status 0]" in program.communicate(timeout=10)[0]
+    assert program.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_any_moment_leaves_a_valid_transcript(here: Path, number: signal.Signals) -> None:
+    """Slow: twenty programs, interrupted at one moment after the other."""
+    for step in range(20):
+        Path("t.json").unlink(missing_ok=True)
+        program = start("--save", "t.json", "--json", 'read hello.txt; run "sleep 0.1"; search "o"')
+        time.sleep(0.2 + step * 0.03)
+        program.send_signal(number)
+        output, _ = program.communicate(timeout=10)
+        # Before the program listens, the signal does what it always does.
+        early = program.returncode in (-number, 1) and not output
+        assert early or program.returncode in (0, 128 + number), step
+        if output and program.returncode:
+            assert answered(load_transcript("t.json"))
+            assert json.loads(output.splitlines()[-1])["type"] == "agent_end"
+
+
+# -------------------------------------------------------------------- pipes
+
+
+def test_a_reader_that_has_enough_ends_the_program_quietly(here: Path) -> None:
+    program = start("--json", 'run "sleep 0.1; echo hi"; read hello.txt')
+    assert program.stdout is not None
+    assert program.stderr is not None
+    assert program.stdout.readline() == b'{"type": "agent_start"}\n'
+    program.stdout.close()
+    assert program.stderr.read() == b""
+    program.stderr.close()
+    assert program.wait(10) == 141
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_reader_that_does_not_read_cannot_hold_up_the_end(here: Path, mark: str, number: signal.Signals) -> None:
+    """Slow: a real pipe is full for a while."""
+    program = start("--json", "--save", "t.json", f'run "sleep {mark}"; run "seq 100000"; run "sleep {mark}"')
+    until(lambda: len(sleeping(mark)) == 2)
+    time.sleep(0.3)
+    program.send_signal(number)
+    begun = time.monotonic()
+    program.wait(10)
+    assert time.monotonic() - begun < 0.6
+    assert program.returncode == 128 + number
+    assert sleeping(mark) == []
+    assert answered(load_transcript("t.json"))
+    program.communicate()
+
+
+def test_output_that_cannot_be_written_is_one_clear_line(here: Path) -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        program = start("read hello.txt", stdout=full)
+        _, complaint = program.communicate(timeout=10)
+    assert (program.returncode, complaint) == (1, b"trio-agent: cannot write the output: No space left on device\n")
+
+
+def test_closed_standard_streams(here: Path) -> None:
+    shell = " ".join(map(str, PROGRAM))
+    for command, code in ((f"{shell} 'read hello.txt' >&-", 0), (f"{shell} - <&-", 2)):
+        done = subprocess.run(["/bin/sh", "-c", command], env=ENVIRONMENT, capture_output=True, check=False)
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--resume", "missing.json", "x"], "trio-agent: cannot resume from missing.json: No such file or directory"),
+        (["--resume", "hello.txt", "x"], "trio-agent: cannot resume from hello.txt: it is no JSON"),
+        (["--resume", ".", "x"], "trio-agent: cannot resume from .: Is a directory"),
+        (["--save", "missing/t.json", "x"], "trio-agent: cannot save to missing/t.json: No such file or directory"),
+        (["--save", "/dev/null", "x"], "trio-agent: cannot save to /dev/null: it is no regular file"),
+        (["--root", "missing", "x"], "trio-agent: Invalid value for '--root'"),
+        (["--max-parallel", "0", "x"], "trio-agent: Invalid value for '--max-parallel'"),
+        (["--no-such-option", "x"], "trio-agent: No such option"),
+        ([], "trio-agent: Missing argument 'PROMPT'"),
+    ],
+)
+def test_wrong_usage_is_one_clear_line(here: Path, arguments: list[str], text: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(text)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_transcript_that_cannot_be_saved_at_the_end(here: Path) -> None:
+    (here / "sub").mkdir()
+    done = run("--save", "sub/t.json", 'run "rmdir sub"')
+    assert done.returncode == 1
+    assert done.stderr == "trio-agent: cannot save to sub/t.json: No such file or directory\n"
+    assert "[exit status 0]" in done.stdout
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_a_missing_extra_is_one_clear_line(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['trio-agent', 'run', 'x']; " + (
+        "from trio_agent.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=False)
+    if missing == "click":
+        assert done.returncode == 1
+        assert done.stderr.decode().splitlines() == [
+            "trio-agent: the command line needs click; install it with: pip install 'trio_agent[cli]'"
+        ]
+    else:
+        assert done.returncode == 0  # a pipe needs no rich
+
+
+# ----------------------------------------------------------------- terminal
+
+
+class Terminal:
+    """The program on a terminal of its own."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.fd, inside = pty.openpty()
+        self.program = subprocess.Popen(
+            PROGRAM + list(arguments),
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env={**ENVIRONMENT, "TERM": "xterm-256color", **environment},
+            start_new_session=True,
+            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # makes it the controlling one
+        )
+        os.close(inside)
+        self.text = ""
+
+    def read_to(self, text: str = "") -> str:
+        """What has been shown, up to and with a text, or to the end."""
+        while not text or text not in self.text:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            self.text += data.decode()
+        return self.text
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def make(*arguments: str, **environment: str) -> Terminal:
+        opened.append(Terminal(*arguments, **environment))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.program.kill()
+        one.program.wait()
+        os.close(one.fd)
+
+
+def test_a_terminal_shows_the_tools(here: Path, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("read hello.txt; run \"printf '\\033[2J'; exit 3\"", NO_COLOR="1")
+    text = screen.read_to()
+    assert screen.program.wait(10) == 0
+    assert "> read_file path=hello.txt" in text
+    assert "< read_file ok, 0.0 s  world" in text
+    assert "< run_command error, 0.0 s  [exit status 3]" in text
+    assert "\x1b" not in text
+    assert "\\x1b[2J" in text
+
+
+@pytest.mark.slow
+def test_ctrl_c_on_a_terminal(here: Path, mark: str, terminal: Callable[..., Terminal]) -> None:
+    """Slow: a real key press reaches a real process."""
+    screen = terminal(f'run "sleep {mark}"')
+    until(lambda: sleeping(mark))
+    os.write(screen.fd, b"\x03")
+    begun = time.monotonic()
+    assert "interrupted by SIGINT" in screen.read_to()
+    assert screen.program.wait(10) == 130
+    assert time.monotonic() - begun < 0.5
+    assert sleeping(mark) == []
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_leaves_nothing_running(here: Path, mark: str, terminal: Callable[..., Terminal]) -> None:
+    """Slow: a real terminal goes away under a real process."""
+    screen = terminal("--save", "t.json", f'run "sleep {mark}"')
+    until(lambda: sleeping(mark))
+    os.close(screen.fd)
+    assert screen.program.wait(10) in (129, 1)
+    assert sleeping(mark) == []
+    assert answered(load_transcript("t.json"))
+    screen.fd = os.open("/dev/null", os.O_RDONLY)
