@@ -741,10 +741,7 @@ async def test_a_listener_that_fails_in_its_clean_up_while_the_host_cancels(auto
     assert isinstance(play.error.__context__, trio.Cancelled)
     assert play.ended == 1
     assert behind.events == seen.events
-    assert story(agent.messages)[2:] == ["c1 not_started", "assistant aborted ''"] or story(agent.messages)[2:] == [
-        "c1 not_started",
-        "assistant error ''",
-    ]
+    assert story(agent.messages)[2:] == ["c1 not_started", "assistant aborted ''"]
     assert_run(seen, [])
     unsubscribe()
     await assert_works_again(agent, model)
@@ -767,7 +764,7 @@ async def test_an_exception_at_one_event_does_not_lose_the_next(cause: str, auto
     agent.subscribe(behind)
     play = await prompted(agent, (1, act(agent, cause)))
     assert play.error is failed[0]
-    assert [str(error) for error in failed] == [f"at {event.type}" for event in seen.events[8:]]
+    assert [str(error) for error in failed] == [f"at {text.split()[0]}" for text in seen.log.since(1)]
     assert len(getattr(play.error, "__notes__", [])) == len(failed) - 1
     assert behind.events == seen.events
     assert play.ended == 1

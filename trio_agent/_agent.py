@@ -285,7 +285,7 @@ class Agent(LoopSettings):
         failed: BaseException | None = None
         try:
             await run_loop(run, prompts, skip_first_poll=steered)
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - only the failure of a hook stops here
             record = run.record
             failed = error
             hard = record.cancelled is not None or record.fatal is not None

@@ -77,9 +77,9 @@ class Caller:
         except InvalidArgumentsError as error:
             call.outcome = error_result(str(error), "invalid_arguments")
             return
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - failure_of() raises on what is no failure
             call.outcome = error_result(error_text(failure_of(error)), "failed")
-            return
+            return  # noqa: ASYNC104 - failure_of() raises on what is no failure
         if call.cut is None and self.before is not None:
             await self._ask_before(call, self.before)
         if self.abort.requested or (call.cut is not None and call.cut.cause == "interrupt"):
@@ -107,9 +107,9 @@ class Caller:
                 verdict = await before.call(question, self.abort)
                 if verdict is not None and not isinstance(verdict, BeforeToolCallResult):
                     raise TypeError(f"before_tool_call answered {verdict!r:.80}, not a BeforeToolCallResult or None")
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - failure_of() raises on what is no failure
             call.outcome = error_result(error_text(failure_of(error)), "failed")
-            return
+            return  # noqa: ASYNC104 - failure_of() raises on what is no failure
         if verdict is not None and verdict.block:
             call.outcome = error_result(
                 verdict.reason or "Tool execution was blocked",
@@ -140,11 +140,11 @@ class Caller:
                     result = await self._body(call, tool, scope)
                 else:
                     result = await self._limited(call, tool, scope)
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - Cancelled is raised below, behind the scope
             parts = Parts.of(error)
             if parts.fatal is not None:
                 call.over = True
-                raise parts.fatal from None
+                raise parts.fatal from None  # noqa: ASYNC104 - the fatal part of a split error
             cancelled = parts.cancelled
             call.raised = parts.failure
         call.over = True
@@ -282,8 +282,8 @@ class Caller:
             answer = await after.call(told, self.abort)
             if answer is not None and not isinstance(answer, AfterToolCallResult):
                 raise TypeError(f"after_tool_call answered {answer!r:.80}, not an AfterToolCallResult or None")
-        except BaseException as error:
-            return error_result(error_text(failure_of(error)), "failed")
+        except BaseException as error:  # noqa: ASYNC103 - failure_of() raises on what is no failure
+            return error_result(error_text(failure_of(error)), "failed")  # noqa: ASYNC104 - failure_of() raises on what is no failure
         return result if answer is None else overridden(result, answer)
 
 

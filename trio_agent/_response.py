@@ -112,14 +112,14 @@ async def _ask(
                 ready = checked_answer(await enter(stream_fn, request, StreamSink(send)))
                 if response.cut is None:
                     response.ready = ready
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - the rest is an outcome, Cancelled is raised on
             parts = Parts.of(error)
             if parts.fatal is not None:
                 fatal.append(parts.fatal)
             elif parts.failure is not None and response.cut is None:
                 response.error = parts.failure
             if parts.cancelled is not None:
-                raise parts.cancelled from None
+                raise parts.cancelled from None  # noqa: ASYNC104 - the Cancelled of a split error
 
 
 async def _deliver(run: Run, response: Response, receive: trio.MemoryReceiveChannel[StreamEvent]) -> None:

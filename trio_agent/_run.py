@@ -111,7 +111,7 @@ class Run:
                 parts = Parts.of(error)
                 if parts.failure is not None:
                     self._note_failure(parts.failure)
-                raise parts.fatal or parts.cancelled or error from None
+                raise parts.fatal or parts.cancelled or error from None  # noqa: ASYNC104 - the part of a split error that passes on
         if failed is not None:
             raise failed
 
@@ -158,7 +158,7 @@ class Run:
         try:
             with Piece(self.abort):
                 value = await self.callback(function, len(args)).call(*args, self.abort)
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - _hook_failed() always raises
             self._hook_failed(error)
         self.check()
         return value
@@ -185,7 +185,7 @@ class Run:
                     messages = list(await callback.call(self.abort))
             else:
                 messages = list(await callback.call(self.abort))
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - _hook_failed() always raises
             self._hook_failed(error)
         self.record.hand_out(messages, source)
         self.check()
@@ -204,7 +204,7 @@ class Run:
             decision = await self.callback(function, 1).call(self.turn_context(), self.abort)
             if decision is not None:
                 check_choice("the decision of finish_turn", decision, ("continue", "end"))
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - _hook_failed() always raises
             self._hook_failed(error)
         return None if self.abort.requested or record.interrupted is not None else decision
 
@@ -253,10 +253,10 @@ class Run:
             await body(self)
         except WorkCut:
             pass
-        except BaseException as error:  # sorted here, raised below
+        except BaseException as error:  # noqa: ASYNC103 - noted, and raised when the run is closed
             if isinstance(error, GeneratorExit) and not (in_trio_task() and current_task() is task):
                 raise  # the coroutine is thrown away: nothing may be awaited any more
-            await self._note(error)
+            await self._note(error)  # noqa: ASYNC102 - no wait: it only asks whether the host has cancelled
         else:
             return
         self.closing = True
@@ -282,7 +282,7 @@ class Run:
             # What failed may have taken the place of Cancelled, which is level-triggered: ask again.
             try:
                 await trio.lowlevel.checkpoint_if_cancelled()
-            except trio.Cancelled as cancelled:  # raised when the run is closed
+            except trio.Cancelled as cancelled:  # noqa: ASYNC103 - raised when the run is closed
                 self.record.cancelled = cancelled
 
     async def _close(self) -> None:
@@ -304,8 +304,8 @@ class Run:
             return
         try:
             await self.finish_turn()
-        except BaseException as error:  # raised when the run is closed
-            await self._note(error)
+        except BaseException as error:  # noqa: ASYNC103 - noted, and raised when the run is closed
+            await self._note(error)  # noqa: ASYNC102 - no wait: it only asks whether the host has cancelled
 
     async def _tell_closing(self) -> None:
         """Tell the current event to all, whatever happens on the way.
@@ -324,8 +324,8 @@ class Run:
                 spent = trio.current_time() >= self._deadline or self._interrupts > 1
                 with trio.CancelScope(shield=True, deadline=-math.inf if spent else self._deadline):
                     await self._tell(plain_only=spent)
-            except BaseException as error:  # raised when the run is closed
-                await self._note(error)
+            except BaseException as error:  # noqa: ASYNC103 - noted, and raised when the run is closed
+                await self._note(error)  # noqa: ASYNC102 - no wait: it only asks whether the host has cancelled
 
     def _raise(self) -> None:
         record = self.record

@@ -1,5 +1,6 @@
 """The command line: ``trio-agent``, also ``python -m trio_agent``. It needs the extra ``cli``."""
 
+import signal
 import sys
 from typing import NoReturn
 
@@ -18,4 +19,7 @@ def main() -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(1)
-    sys.exit(run_program())
+    code = run_program()
+    # All is done and saved. From here on Ctrl-C just ends the interpreter, without a word from it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ._output import complain
 from ._run import run
 
 __all__ = ["cli", "run_program"]
@@ -42,10 +43,9 @@ def run_program() -> int:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        message = " ".join(error.format_message().splitlines())
         context = error.ctx if isinstance(error, click.UsageError) else None
         hint = "" if context is None else f" (see {context.command_path} --help)"
-        click.echo(f"trio-agent: {message}{hint}", err=True)
+        complain(error.format_message() + hint)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130

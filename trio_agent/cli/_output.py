@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -9,9 +10,10 @@ import stat
 from collections.abc import Callable
 from typing import final
 
+import click
 import trio
 
-__all__ = ["Output", "without_controls"]
+__all__ = ["Output", "complain", "without_controls"]
 
 _CHUNK = 4096
 """A pipe that is ready takes as much without waiting (PIPE_BUF)."""
@@ -65,7 +67,8 @@ class Output:
         except (BrokenPipeError, ConnectionResetError):
             self._close(None)
         except OSError as error:
-            self._close(error)
+            # A terminal that was closed says EIO.
+            self._close(None if error.errno == errno.EIO and self._can_wait else error)
         finally:
             self._waiting = None
 
@@ -81,3 +84,11 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def without_controls(text: str) -> str:
     """Text with control characters written out, for what a model or tool says is no command to a terminal."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def complain(text: str) -> None:
+    """Say on standard error, in one line, what went wrong; if nobody can hear it, that is all."""
+    try:
+        click.echo(f"trio-agent: {' '.join(text.splitlines())}", err=True)
+    except OSError:
+        pass

@@ -17,7 +17,7 @@ from trio_agent._messages import AgentMessage
 from trio_agent.tools import read_file, run_command, search_text
 
 from ._offline import offline_model
-from ._output import Output
+from ._output import Output, complain
 from ._transcripts import check_writable, load_transcript, save_transcript
 from ._view import JsonView, PlainView, TerminalView, View
 
@@ -132,6 +132,7 @@ class _Session:
         self._kill_now = kill_now
         self._hard = trio.CancelScope()
         self._output = Output(None if sys.stdout is None else 1, self._output_closed)
+        self._signalled = False
         self._code = 0
         self._reason = ""
 
@@ -139,18 +140,16 @@ class _Session:
         """Run the prompt; the exit code. Signals are taken from here on until all is saved."""
         self._agent.subscribe(self._tell)
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *_hangup()) as arrivals:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen, arrivals)
-                with self._hard:
-                    await self._agent.prompt(prompt)
-                    await self._output.write(b"")
-                nursery.cancel_scope.cancel(reason="the run is over")
-            if save is not None:
-                try:
-                    save_transcript(save, list(self._agent.state.messages))
-                except OSError as error:
-                    self._complain(f"cannot save to {save}: {_reason(error)}")
-                    self._code = 1
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._listen, arrivals)
+                    with self._hard:
+                        await self._agent.prompt(prompt)
+                        await self._output.write(b"")
+                    nursery.cancel_scope.cancel(reason="the run is over")
+            finally:
+                if save is not None:
+                    self._save(save)
         return self._verdict()
 
     async def _tell(self, event: AgentEvent) -> None:
@@ -162,10 +161,11 @@ class _Session:
     async def _listen(self, arrivals: AsyncIterator[int]) -> None:
         async for number in arrivals:
             self._output.hurry(_STUCK)
-            if self._code:
+            if self._signalled:
                 self._kill_now.set()
                 self._hard.cancel(reason=f"a second signal: {signal.Signals(number).name}")
                 continue
+            self._signalled = True
             self._code = 128 + number
             self._reason = f"interrupted by {signal.Signals(number).name}"
             if number == signal.SIGINT:
@@ -178,21 +178,24 @@ class _Session:
         self._reason = self._reason or "standard output was closed"
         self._agent.abort(self._reason)
 
+    def _save(self, path: str) -> None:
+        try:
+            save_transcript(path, list(self._agent.state.messages))
+        except OSError as error:
+            complain(f"cannot save to {path}: {_reason(error)}")
+            self._code = 1
+
     def _verdict(self) -> int:
         result = self._agent.last_result
-        if self._output.error is not None:
-            self._complain(f"cannot write the output: {_reason(self._output.error)}")
-        elif self._code > 128 and self._code != 141:
-            self._complain(self._reason)
+        if self._signalled:
+            complain(self._reason)
+        elif self._output.error is not None:
+            complain(f"cannot write the output: {_reason(self._output.error)}")
         elif not self._code and result is not None and result.stop_reason in ("error", "aborted"):
             message = result.message.error_message if result.message is not None else None
-            self._complain(f"the run failed: {message or result.stop_reason}")
+            complain(f"the run failed: {message or result.stop_reason}")
             self._code = 1
         return self._code
-
-    @staticmethod
-    def _complain(text: str) -> None:
-        click.echo(f"trio-agent: {text}", err=True)
 
 
 def _hangup() -> tuple[signal.Signals, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Mapping
@@ -69,7 +70,9 @@ class TerminalView(PlainView):
         super().__init__()
         from rich.console import Console  # noqa: PLC0415 - 30 ms that a pipe does not need
 
-        self._console = Console(file=sys.stdout, highlight=False)
+        # Into a string: rich must not write to the terminal itself, which may be gone or not be read.
+        self._lines = io.StringIO()
+        self._console = Console(file=self._lines, force_terminal=True, highlight=False)
         self._started: dict[str, float] = {}
 
     def _text(self, event: AgentEvent) -> str:
@@ -86,10 +89,12 @@ class TerminalView(PlainView):
     def _line(self, text: str, style: str) -> str:
         from rich.text import Text  # noqa: PLC0415 - as above
 
-        with self._console.capture() as captured:
-            one_line = without_controls(" ".join(text.split("\n")))
-            self._console.print(Text(one_line, style), no_wrap=True, overflow="ellipsis", crop=True)
-        return captured.get()
+        one_line = without_controls(" ".join(text.split("\n")))
+        self._console.print(Text(one_line, style), no_wrap=True, overflow="ellipsis", crop=True)
+        line = self._lines.getvalue()
+        self._lines.seek(0)
+        self._lines.truncate()
+        return line
 
 
 def _arguments(args: Mapping[str, Any]) -> str:
