@@ -40,7 +40,11 @@ TOOLS = (
     declaration("run_command", "command"),
     declaration("add", "a", "b"),
 )
-PI_TOOLS = (declaration("read", "path", "offset", "limit"), declaration("bash", "command"), declaration("grep", "pattern", "path"))
+PI_TOOLS = (
+    declaration("read", "path", "offset", "limit"),
+    declaration("bash", "command"),
+    declaration("grep", "pattern", "path"),
+)
 
 
 def calls(text: str, tools: Sequence[ToolDeclaration] = TOOLS) -> list[Any]:
@@ -169,9 +173,7 @@ async def test_without_any_instruction_it_says_what_it_understands() -> None:
         assert 'run "COMMAND"' in result.text
         assert "read_file or search_text or run_command or add" in result.text
     assert "nothing: I was given no tools" in (await answer(UserMessage("read x"), tools=())).text
-    assert "I cannot see images; 1 came." in (
-        await answer(UserMessage((ImageContent("AAAA", "image/png"),)))
-    ).text
+    assert "I cannot see images; 1 came." in (await answer(UserMessage((ImageContent("AAAA", "image/png"),)))).text
 
 
 ASKED = AssistantMessage(
@@ -184,7 +186,9 @@ async def test_results_are_reported_as_they_are() -> None:
     result = await answer(
         UserMessage("run x; read é"),
         ASKED,
-        ToolResultMessage("c1", "run_command", "1\n2\n3\n4\n5\n6\n[... 7 bytes left out ...]\n[exit status 3]", is_error=True),
+        ToolResultMessage(
+            "c1", "run_command", "1\n2\n3\n4\n5\n6\n[... 7 bytes left out ...]\n[exit status 3]", is_error=True
+        ),
         ToolResultMessage("c2", "read_file", "only\nthese\nfour\nlines"),
     )
     assert result.stop_reason == "stop"

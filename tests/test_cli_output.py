@@ -204,6 +204,7 @@ def test_no_control_code_of_a_model_or_tool_reaches_the_output() -> None:
 
 def test_a_terminal_gets_a_line_when_a_tool_starts_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
     view = TerminalView()
     lines = shown(
         view,

@@ -93,9 +93,7 @@ def answered(messages: list[Any]) -> bool:
     for at, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             ids = [call.id for call in message.tool_calls]
-            behind = list(
-                itertools.takewhile(lambda after: isinstance(after, ToolResultMessage), messages[at + 1 :])
-            )
+            behind = list(itertools.takewhile(lambda after: isinstance(after, ToolResultMessage), messages[at + 1 :]))
             if [result.tool_call_id for result in behind] != ids:
                 return False
     return True
@@ -129,8 +127,10 @@ def test_real_files_and_three_commands_side_by_side(here: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_json_is_one_event_per_line_and_nothing_else(here: Path) -> None:
-    done = run("--json", "--save", "t.json", 'run "echo é; printf \\"\\033[31m\\""; nonsense')
+    """Slow: the command sleeps for real, so that its output is told before its end."""
+    done = run("--json", "--save", "t.json", 'run "echo é; sleep 0.2; printf \\"\\033[31m\\""; nonsense')
     assert (done.returncode, done.stderr) == (0, "")
     decoder = EventDecoder()
     events = [decoder.decode(json.loads(line)) for line in done.stdout.splitlines()]
@@ -291,16 +291,16 @@ def test_a_hangup_is_ignored_under_nohup(here: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_at_any_moment_leaves_a_valid_transcript(here: Path, number: signal.Signals) -> None:
-    """Slow: twenty programs, interrupted at one moment after the other."""
-    for step in range(20):
+    """Slow: a dozen programs, interrupted at one moment after the other."""
+    for step in range(12):
         Path("t.json").unlink(missing_ok=True)
         program = start("--save", "t.json", "--json", 'read hello.txt; run "sleep 0.1"; search "o"')
-        time.sleep(0.2 + step * 0.03)
+        time.sleep(0.2 + step * 0.05)
         program.send_signal(number)
         output, complaint = program.communicate(timeout=10)
         if not output:
             # Before the program listens, the signal does what it always does.
-            assert program.returncode in (-number, 1), step
+            assert program.returncode in (-number, 1, 128 + number), step
             continue
         # Once all is saved, too.
         assert program.returncode in (0, 128 + number, -number), step

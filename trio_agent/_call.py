@@ -7,7 +7,6 @@ between a tool's return and its record: what it returned goes into the call's sl
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, final
@@ -17,7 +16,7 @@ import trio
 
 from ._abort import Abort
 from ._closing import timeout_text
-from ._door import Callback, Parts, enter, enter_plain, failure_of
+from ._door import Callback, Parts, enter, enter_plain, failure_of, host_cancelled
 from ._errors import InvalidArgumentsError
 from ._hooks import (
     AfterToolCall,
@@ -154,7 +153,7 @@ class Caller:
             if not call.entered and call.raised is None:
                 self._never_started(call)
                 return
-            if call.cut is None and trio.current_effective_deadline() == -math.inf:
+            if call.cut is None and host_cancelled():
                 # The host cancelled, and what the tool raised took the place of Cancelled: it was cut.
                 await trio.lowlevel.checkpoint_if_cancelled()
             if call.cut is not None or call.raised is None:

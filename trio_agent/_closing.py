@@ -172,7 +172,7 @@ def _unwound(call: Call) -> str:
     if not tool.is_async and tool.in_thread and tool.abandon_on_cancel:
         text += " Its thread was left behind and may still be running."
     if call.raised is not None:
-        text += f"\nWhile it was cut the tool raised {type(call.raised).__name__}: {call.raised}"
+        text += f"\nWhile it was cut the tool raised {type(call.raised).__name__}: {error_text(call.raised)}"
     return text
 
 

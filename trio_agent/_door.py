@@ -7,6 +7,7 @@ is not (design 7.7). Everything that sorts exceptions by what they mean stands h
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast, final
 
@@ -50,7 +51,7 @@ def positional_parameters(function: Callable[..., Any]) -> float:
     count = 0
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
-            return float("inf")
+            return math.inf
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             count += 1
     return count
@@ -83,6 +84,11 @@ class Callback:
             return await enter(self.function, *args)
         value = enter_plain(self.function, *args)
         return await enter_awaitable(value) if inspect.isawaitable(value) else value
+
+
+def host_cancelled() -> bool:
+    """Whether a scope around the current task is cancelled, be it that nobody has noticed yet."""
+    return trio.current_effective_deadline() == -math.inf
 
 
 class Parts(NamedTuple):

@@ -10,7 +10,7 @@ import trio
 
 from ._abort import WorkCut
 from ._closing import final_message, told_so_far
-from ._door import Parts, bare, enter
+from ._door import Parts, bare, enter, host_cancelled
 from ._events import MessageEnd, MessageStart, MessageUpdate
 from ._messages import AgentMessage, AssistantMessage
 from ._open import Response, error_text
@@ -110,7 +110,7 @@ async def _ask(
         try:
             with response:
                 ready = checked_answer(await enter(stream_fn, request, StreamSink(send)))
-                if response.cut is None:
+                if response.cut is None and not host_cancelled():
                     response.ready = ready
         except BaseException as error:  # noqa: ASYNC103 - the rest is an outcome, Cancelled is raised on
             parts = Parts.of(error)

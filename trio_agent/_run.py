@@ -22,7 +22,7 @@ from trio.lowlevel import current_task, in_trio_task
 
 from ._abort import Abort, Cut, Piece, WorkCut
 from ._closing import FinishTurn, missing, missing_work
-from ._door import Callback, Parts, enter, enter_awaitable, enter_plain, was_entered
+from ._door import Callback, Parts, enter, enter_awaitable, enter_plain, host_cancelled, was_entered
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
 from ._messages import AgentMessage, AssistantMessage
@@ -121,7 +121,7 @@ class Run:
         if record.failure is None:
             record.failure = error
             record.failed_in_hook = in_hook
-            record.failed_aborted = record.cut
+            record.failed_aborted = record.cut or host_cancelled()
         elif record.failure is not error:
             record.failure.add_note(f"also failed: {error!r}")
         return record.failure
@@ -278,7 +278,7 @@ class Run:
         if parts.fatal is not None:
             self.record.fatal = self.record.fatal or parts.fatal
             self._interrupts += 1
-        if self.record.cancelled is None and trio.current_effective_deadline() == -math.inf:
+        if self.record.cancelled is None and host_cancelled():
             # What failed may have taken the place of Cancelled, which is level-triggered: ask again.
             try:
                 await trio.lowlevel.checkpoint_if_cancelled()
