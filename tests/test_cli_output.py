@@ -14,6 +14,7 @@ import trio
 
 from trio_agent import (
     AgentEvent,
+    AgentMessage,
     AgentStart,
     AssistantMessage,
     FormatError,
@@ -57,12 +58,14 @@ async def test_a_slow_reader_holds_up_the_writer_and_nobody_else(pipe: tuple[int
     data = bytes(range(256)) * 2000
     got = bytearray()
     beats = 0
+    all_read = trio.Event()
 
     async def reader() -> None:
         await trio.sleep(0.2)
         while len(got) < len(data):
             await trio.lowlevel.wait_readable(read)
             got.extend(os.read(read, 65536))
+        all_read.set()
 
     async def heartbeat() -> None:
         nonlocal beats
@@ -75,8 +78,7 @@ async def test_a_slow_reader_holds_up_the_writer_and_nobody_else(pipe: tuple[int
         nursery.start_soon(heartbeat)
         await Output(write, never).write(data)
         assert beats > 10
-        while len(got) < len(data):
-            await trio.sleep(0.01)
+        await all_read.wait()
         nursery.cancel_scope.cancel(reason="all is read")
     assert got == data
 
@@ -236,18 +238,22 @@ def test_controls_but_tabs_and_newlines_are_written_out() -> None:
 
 # -------------------------------------------------------------- transcripts
 
-MESSAGES = [
+MESSAGES: list[AgentMessage] = [
     UserMessage("hi \udc80 é", timestamp=1),
     AssistantMessage((ToolCall("c1", "t", {}),), stop_reason="tool_use", timestamp=2),
     ToolResultMessage("c1", "t", "done", details={"a": None}, timestamp=3),
 ]
 
 
+def names(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
 def test_a_transcript_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     path = str(tmp_path / "t.json")
-    save_transcript(path, list(MESSAGES))
+    save_transcript(path, MESSAGES)
     assert load_transcript(path) == MESSAGES
-    assert os.listdir(tmp_path) == ["t.json"]
+    assert names(tmp_path) == ["t.json"]
 
 
 def test_a_call_without_a_result_gets_one_when_it_is_loaded(tmp_path: Path) -> None:
@@ -269,9 +275,9 @@ def test_the_old_file_stays_whole_when_the_new_one_cannot_be_written(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        save_transcript(str(path), list(MESSAGES))
+        save_transcript(str(path), MESSAGES)
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["t.json"]
+    assert names(tmp_path) == ["t.json"]
 
 
 def test_the_mode_of_the_old_file_is_kept_and_a_link_is_followed(tmp_path: Path) -> None:
@@ -280,7 +286,7 @@ def test_the_mode_of_the_old_file_is_kept_and_a_link_is_followed(tmp_path: Path)
     path.chmod(0o640)
     link = tmp_path / "link.json"
     link.symlink_to("t.json")
-    save_transcript(str(link), list(MESSAGES))
+    save_transcript(str(link), MESSAGES)
     assert link.is_symlink()
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert load_transcript(str(path)) == MESSAGES
@@ -304,7 +310,7 @@ def test_where_nothing_can_be_saved_is_known_before(
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=text):
         check_writable(path)
-    assert os.listdir(tmp_path) == ["file"]
+    assert names(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize(

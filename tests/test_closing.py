@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
-
 from invariants import assert_paired, assert_works_again
 from kit import Log, Play, Recorder, act, agent_of, assert_run, calling, kind, prompted, sleeper, story, user
+from trio.testing import MockClock
+
 from trio_agent import AgentContext, AgentEnd, AgentEvent, LoopConfig, Tool, TurnEnd, run_agent_loop
 from trio_agent.testing import ScriptedModel
 
@@ -158,7 +158,7 @@ async def test_no_hook_is_called_once_the_host_has_cancelled(autojump_clock: Moc
     agent, _, seen = agent_of([calling("c1")], sleeper("c1", 60), after_tool_call=after, finish_turn=finish)
     await prompted(agent, (1, "cancel"))
     assert called == []
-    assert story(agent.messages)[2] == "c1 withheld" or story(agent.messages)[2] == "c1 aborted"
+    assert story(agent.messages)[2] == "c1 aborted"
     assert_run(seen, ["c1"])
 
     agent.model = ScriptedModel([calling("c1")])
@@ -183,7 +183,9 @@ async def test_a_finish_turn_that_the_host_cuts_while_an_abort_closes(autojump_c
 
 
 @pytest.mark.parametrize("cause", ["nothing", "abort", "cancel"])
-async def test_awaiting_listeners_that_are_plain_functions_count_as_async(cause: str, autojump_clock: MockClock) -> None:
+async def test_awaiting_listeners_that_are_plain_functions_count_as_async(
+    cause: str, autojump_clock: MockClock
+) -> None:
     """A lambda that returns an awaitable is waited for, in every way in which a run ends."""
     agent, _, seen = agent_of([calling("c1"), "Done."], sleeper("c1", 2))
     told: list[str] = []
@@ -192,7 +194,7 @@ async def test_awaiting_listeners_that_are_plain_functions_count_as_async(cause:
         await trio.lowlevel.checkpoint()
         told.append(kind(event))
 
-    agent.subscribe(lambda event: listen(event))
+    agent.subscribe(listen)
     await prompted(agent, (1, act(agent, cause)))
     assert told == seen.kinds
     assert_run(seen, ["c1"])
@@ -292,13 +294,13 @@ def test_a_real_sigint_closes_the_run_and_comes_out_bare(where: str) -> None:
 
     async def main() -> None:
         tool = sleeper("c1", 60 if where == "tool" else 0)
-        agent, model, seen = agent_of(
+        agent, _model, seen = agent_of(
             [calling("c1"), "Done."], tool, prepare_next_turn=waits if where == "hook" else None
         )
         if where == "stream":
             agent.stream_fn = waits
         if where == "listener":
-            agent.subscribe(waits, TurnEnd)
+            unsubscribe = agent.subscribe(lambda event: (unsubscribe(), waits())[1], TurnEnd)
         outcome.update(agent=agent, seen=seen, start=trio.current_time())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(press)
@@ -358,7 +360,7 @@ async def test_the_loop_without_an_agent_closes_the_same_way(cause: str, autojum
     async def hook(turn: Any) -> None:
         await trio.sleep(1)
         if cause in raised:
-            raise raised[cause]()
+            raise raised[cause]
         await trio.sleep_forever()
 
     seen = Recorder()
@@ -375,4 +377,4 @@ async def test_the_loop_without_an_agent_closes_the_same_way(cause: str, autojum
     assert_paired(seen.events)
     stop = "error" if cause == "failure" else "aborted"
     assert story(seen.end.messages)[-2:] == ["c1 ok 'c1 done'", f"assistant {stop} ''"]
-    assert list(context.messages) == [user("Before.")] or story(context.messages) == ["user Before."]
+    assert story(context.messages) == ["user Before."], "the caller's own context is not changed"

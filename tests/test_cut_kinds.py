@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
-
 from invariants import assert_answered, assert_idle, assert_works_again, waiting
 from kit import Log, Play, Recorder, act, agent_of, assert_run, call, calling, prompted, sleeper, story, texts, user
+from trio.testing import MockClock
+
 from trio_agent import (
     AgentEnd,
     AssistantMessage,
@@ -96,7 +96,9 @@ async def test_bad_arguments_and_unknown_tools_run_nothing_and_the_model_is_told
 
 
 @every_mode
-async def test_a_result_that_is_no_json_is_an_error_of_its_call(mode: dict[str, Any], autojump_clock: MockClock) -> None:
+async def test_a_result_that_is_no_json_is_an_error_of_its_call(
+    mode: dict[str, Any], autojump_clock: MockClock
+) -> None:
     agent, _, seen = agent_of([calling("c1"), "Done."], sleeper("c1", result=object()), **mode)
     await prompted(agent)
     (result,) = results_of(agent.messages)
@@ -181,7 +183,9 @@ async def test_a_group_that_holds_a_cancelled_is_split_and_cancelled_goes_on_bar
     await assert_works_again(agent, model)
 
 
-@pytest.mark.parametrize("place", ["tool", "before_tool_call", "after_tool_call", "prepare_request", "stream", "listener"])
+@pytest.mark.parametrize(
+    "place", ["tool", "before_tool_call", "after_tool_call", "prepare_request", "stream", "listener"]
+)
 async def test_a_group_of_nothing_but_cancelled_is_a_cancellation(place: str, autojump_clock: MockClock) -> None:
     async def wrapped(*args: Any) -> Any:
         try:
@@ -272,10 +276,7 @@ async def test_a_tool_that_ignores_the_cut_under_a_shield_is_waited_for(
     """It returns, so its value is kept; meanwhile nothing is begun and state.aborting names it."""
     log = Log()
     agent, model, seen = agent_of(
-        [calling("c1", "c2"), "Next."],
-        sleeper("c1", 30, log, shielded=True),
-        sleeper("c2", 60, log),
-        **mode,
+        [calling("c1", "c2"), "Next."], sleeper("c1", 30, log, shielded=True), sleeper("c2", 60, log), **mode
     )
     looks: list[set[str]] = []
     returned: list[float] = []
@@ -379,7 +380,10 @@ async def test_a_timeout_gives_its_call_alone_an_error_result(
 ) -> None:
     log = Log()
     agent, model, seen = agent_of(
-        [calling("c1", "c2"), "Done."], sleeper("c1", 10, log, timeout=2, shielded=shielded), sleeper("c2", 3, log), **mode
+        [calling("c1", "c2"), "Done."],
+        sleeper("c1", 10, log, timeout=2, shielded=shielded),
+        sleeper("c2", 3, log),
+        **mode,
     )
     play = await prompted(agent)
     first, second = results_of(model.requests[1].messages)
@@ -389,9 +393,7 @@ async def test_a_timeout_gives_its_call_alone_an_error_result(
         assert first.error_kind == "timeout"
         assert "time limit of 2 s" in first.text
     assert second.text == "c2 done"
-    assert play.ended == {True: 10, False: 3}[shielded] + (
-        (3 if shielded else 2) if "tool_execution" in mode else 0
-    )
+    assert play.ended == {True: 10, False: 3}[shielded] + ((3 if shielded else 2) if "tool_execution" in mode else 0)
     assert play.returned(agent).end_reason == "done"
     assert_run(seen, ["c1", "c2"])
 
@@ -489,7 +491,9 @@ async def test_cancel_tool_reaches_a_call_in_every_state_and_no_call_that_is_ove
         for name in names:
             answers[name] = agent.cancel_tool(name, "not now")
 
-    play = await prompted(agent, (1, lambda: cut("done", "asked", "waits", "runs", "nobody")), (6, lambda: cut("stays")))
+    play = await prompted(
+        agent, (1, lambda: cut("done", "asked", "waits", "runs", "nobody")), (6, lambda: cut("stays"))
+    )
     assert answers == {"done": False, "asked": True, "waits": True, "runs": True, "nobody": False}
     assert play.ended == 5
     assert story(agent.messages)[2:7] == [
@@ -556,7 +560,9 @@ async def test_after_tool_call_sees_a_cut_call_like_any_other(autojump_clock: Mo
         told.append(("finish_turn", turn.message.stop_reason == "tool_use"))
         return "continue"
 
-    agent, model, seen = agent_of([calling("c1"), "Next."], sleeper("c1", 60), after_tool_call=after, finish_turn=finish)
+    agent, model, seen = agent_of(
+        [calling("c1"), "Next."], sleeper("c1", 60), after_tool_call=after, finish_turn=finish
+    )
     play = await prompted(agent, (1, agent.abort))
     # The record stands in a turn of its own, and finish_turn is told of that turn too.
     assert told == [("aborted", True), ("finish_turn", True), ("finish_turn", False)]
@@ -569,7 +575,7 @@ async def test_after_tool_call_sees_a_cut_call_like_any_other(autojump_clock: Mo
 
 
 async def test_interrupt_puts_its_message_ahead_of_steered_ones(autojump_clock: MockClock) -> None:
-    agent, model, seen = agent_of([calling("c1"), "A.", "B.", "C."], sleeper("c1", 60))
+    agent, _model, seen = agent_of([calling("c1"), "A.", "B.", "C."], sleeper("c1", 60))
     agent.follow_up("follow-up")
     play = await prompted(agent, (1, lambda: agent.steer("steered")), (2, lambda: agent.interrupt("first")))
     assert play.ended == 2
@@ -623,7 +629,7 @@ async def test_two_interrupts_in_one_run(autojump_clock: MockClock) -> None:
         await trio.sleep(60)
         raise AssertionError
 
-    agent, model, seen = agent_of([calling("c1"), slow, "Done."], sleeper("c1", 60))
+    agent, _model, seen = agent_of([calling("c1"), slow, "Done."], sleeper("c1", 60))
     play = await prompted(agent, (1, lambda: agent.interrupt("one")), (2, lambda: agent.interrupt("two")))
     assert play.ended == 2
     assert story(agent.messages) == [
@@ -841,7 +847,9 @@ async def test_a_failing_model_keeps_what_it_had_sent_and_everything_of_it_is_to
 
 
 @pytest.mark.parametrize("answer", [None, "text", AssistantMessage(stop_reason="pending")], ids=str)
-async def test_a_stream_function_that_gives_no_answer_breaks_the_contract(answer: Any, autojump_clock: MockClock) -> None:
+async def test_a_stream_function_that_gives_no_answer_breaks_the_contract(
+    answer: Any, autojump_clock: MockClock
+) -> None:
     from trio_agent import StreamError
 
     async def wrong(request: ModelRequest, sink: StreamSink) -> Any:
@@ -856,7 +864,9 @@ async def test_a_stream_function_that_gives_no_answer_breaks_the_contract(answer
 
 
 @pytest.mark.parametrize("cause", ["abort", "cancel"])
-async def test_what_was_sent_but_not_told_when_a_response_is_cut_is_dropped(cause: str, autojump_clock: MockClock) -> None:
+async def test_what_was_sent_but_not_told_when_a_response_is_cut_is_dropped(
+    cause: str, autojump_clock: MockClock
+) -> None:
     """Design 4: the transcript holds what the listeners saw."""
 
     async def chatty(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
@@ -983,7 +993,7 @@ async def test_a_withheld_result_says_so_and_shows_nothing(autojump_clock: MockC
     async def redact(told: Any) -> None:
         await trio.sleep(5)
 
-    agent, model, seen = agent_of([calling("c1"), "Next."], sleeper("c1", result="a secret"), after_tool_call=redact)
+    agent, _model, seen = agent_of([calling("c1"), "Next."], sleeper("c1", result="a secret"), after_tool_call=redact)
     play = await prompted(agent, (1, "cancel"))
     play.assert_cancelled()
     (result,) = results_of(agent.messages)
@@ -1052,9 +1062,7 @@ async def test_messages_of_prepare_next_turn_that_were_not_appended_are_discarde
 
     extra = [user("extra one"), user("extra two")]
     agent, _, seen = agent_of(
-        [calling("c1"), "Next."],
-        sleeper("c1", 1),
-        prepare_next_turn=lambda turn: AgentLoopTurnUpdate(messages=extra),
+        [calling("c1"), "Next."], sleeper("c1", 1), prepare_next_turn=lambda turn: AgentLoopTurnUpdate(messages=extra)
     )
     agent.subscribe(lambda event: agent.abort() if event.message is extra[0] else None, MessageEnd)
     await prompted(agent, (0.5, lambda: agent.steer("steered")))

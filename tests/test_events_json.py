@@ -102,7 +102,7 @@ def test_a_decoded_event_still_gives_its_own_partial_later() -> None:
     builder = MessageBuilder()
     decoder = EventDecoder()
     decoder.decode(through_json(MessageStart(builder.start().partial)))
-    events = [builder.text_start(), *(builder.text_delta(piece) for piece in "abc")]
+    events: list[StreamEvent] = [builder.text_start(), *(builder.text_delta(piece) for piece in "abc")]
     decoded = [decoder.decode(through_json(MessageUpdate(event))) for event in events]
     texts = [event.message.text for event in decoded if type(event) is MessageUpdate]
     assert texts == ["", "a", "ab", "abc"]
@@ -216,7 +216,11 @@ def test_arguments_that_are_no_json_come_back_with_their_error() -> None:
     builder = MessageBuilder()
     decoder = EventDecoder()
     decoder.decode(through_json(MessageStart(builder.start().partial)))
-    steps = [builder.tool_call_start("c1", "t"), builder.tool_call_delta('{"a": NaN}'), builder.tool_call_end()]
+    steps: list[StreamEvent] = [
+        builder.tool_call_start("c1", "t"),
+        builder.tool_call_delta('{"a": NaN}'),
+        builder.tool_call_end(),
+    ]
     (call,) = [decoder.decode(through_json(MessageUpdate(step))) for step in steps][-1].message.tool_calls  # type: ignore[union-attr]
     assert call.arguments_error is not None
     assert call.raw_arguments == '{"a": NaN}'

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
-
 from invariants import assert_adds_up, assert_answered, assert_idle, assert_paired, assert_works_again, waiting
 from kit import Log, Play, Recorder, act, agent_of, assert_run, call, calling, prompted, sleeper, story, user
 from stage import CUT, HELD_UNTIL, Stage
+from trio.testing import MockClock
+
 from trio_agent import (
     Abort,
     AfterToolCallContext,
@@ -460,14 +460,14 @@ async def test_b57_each_hook_gets_what_its_contract_names(
                     return note(argument, abort)
 
                 return hook2
-            return lambda argument, abort: note(argument, abort)
+            return note
         if is_async:
 
             async def hook1(argument: Any) -> Any:
                 return note(argument)
 
             return hook1
-        return lambda argument: note(argument)
+        return note
 
     def same(argument: Any) -> Any:
         return argument
@@ -597,7 +597,7 @@ async def test_b58_a_listener_that_always_raises_starves_no_other(
 
 
 async def test_b58_of_several_failing_listeners_the_first_comes_out(autojump_clock: MockClock) -> None:
-    agent, model, seen = agent_of(["Done."])
+    agent, _model, seen = agent_of(["Done."])
     first, second = ValueError("first"), KeyError("second")
 
     def one(event: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
-
 from invariants import assert_answered, assert_works_again
 from kit import Log, act, agent_of, assert_run, call, calling, prompted, sleeper, story
+from trio.testing import MockClock
+
 from trio_agent import (
     BeforeToolCallContext,
     BeforeToolCallResult,
@@ -430,7 +430,9 @@ async def test_b51_the_text_of_every_error_in_a_group_is_on_record(autojump_cloc
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("make", [KeyboardInterrupt, SystemExit, HostFatal, GeneratorExit], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [KeyboardInterrupt, SystemExit, HostFatal, GeneratorExit], ids=lambda make: make.__name__
+)
 async def test_b51_what_is_no_exception_is_no_result_and_comes_out_bare(
     make: type[BaseException], mode: dict[str, Any], autojump_clock: MockClock
 ) -> None:

@@ -511,6 +511,35 @@ async def test_b119_a_run_whose_events_nobody_reads_ends_with_its_block(autojump
     witness.check()
 
 
+@pytest.mark.parametrize("form", ["agent", "loop"])
+async def test_b119_a_key_interrupt_in_the_run_comes_before_the_consumers_own_exception(form: str) -> None:
+    # Design 7.6: what is neither an Exception nor Cancelled passes on bare, before every other cause.
+    async def interrupted(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise KeyboardInterrupt
+
+    async def read(run: Any) -> None:
+        async for event in run:
+            if event.type == "message_end":
+                break
+        await wait_all_tasks_blocked()
+        raise LeftError
+
+    async def consume_and_fail() -> None:
+        model = ScriptedModel([interrupted])
+        if form == "agent":
+            async with Agent(model).run("Go.") as run:
+                await read(run)
+        else:
+            async with agent_loop([UserMessage("Go.")], AgentContext(), LoopConfig(model=model)) as run:
+                await read(run)
+
+    with pytest.raises(KeyboardInterrupt):
+        await consume_and_fail()
+
+
 async def test_b120_steering_and_aborting_never_block_and_are_no_checkpoints(autojump_clock: MockClock) -> None:
     agent, _, recorder = agent_of([calling("t"), *["Done."] * 9], sleeper("t", 5), steering_capacity=2)
 

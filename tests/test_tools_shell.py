@@ -49,9 +49,13 @@ def mark() -> Iterator[str]:
             continue
 
 
+def count(directory: Path | str) -> int:
+    return len(list(Path(directory).iterdir()))
+
+
 async def until(condition: Callable[[], object]) -> None:
     with trio.fail_after(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - there is no event for what another process does
             await trio.sleep(0.005)
 
 
@@ -76,7 +80,7 @@ async def until(condition: Callable[[], object]) -> None:
         pytest.param("ulimit -t 1; while :; do :; done", "[killed by SIGKILL]", True, id="a limit of its own"),
     ],
 )
-async def test_what_came_of_a_command(tmp_path: Path, command: str, text: str, is_error: bool) -> None:  # noqa: FBT001
+async def test_what_came_of_a_command(tmp_path: Path, command: str, text: str, is_error: bool) -> None:
     result = await call(run_command(tmp_path), command)
     assert result.text.endswith(text) if is_error else result.text == text
     assert result.is_error is is_error
@@ -136,11 +140,11 @@ async def test_another_shell(tmp_path: Path) -> None:
 async def test_what_cannot_be_started_is_an_error_result(
     tmp_path: Path, make: Callable[[Path], Tool], command: str, text: str
 ) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = count("/proc/self/fd")
     result = await call(make(tmp_path), command)
     assert result.is_error
     assert text in result.text
-    assert len(os.listdir("/proc/self/fd")) <= before + 2  # Trio keeps a pair of its own from now on
+    assert count("/proc/self/fd") <= before + 2  # Trio keeps a pair of its own from now on
 
 
 async def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
@@ -339,7 +343,7 @@ class CancelAfter(trio.abc.Instrument):
 async def test_a_cut_at_any_step_leaves_no_process(tmp_path: Path, mark: str) -> None:
     """Slow: some hundred real processes, cut at one step of the scheduler after the other."""
     tool = run_command(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = count("/proc/self/fd")
     reached = 0
     for steps in range(1, 60):
         with trio.CancelScope() as scope:
@@ -355,7 +359,7 @@ async def test_a_cut_at_any_step_leaves_no_process(tmp_path: Path, mark: str) ->
         if not scope.cancelled_caught:
             break
     assert reached > 5
-    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    assert count("/proc/self/fd") <= before + 2
 
 
 @pytest.mark.slow
@@ -366,14 +370,14 @@ async def test_nothing_is_started_after_the_cut(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             for number in range(100):
                 nursery.start_soon(call, tool, f"echo > {number}; sleep 61")
-            await until(lambda: len(os.listdir(tmp_path)) > 10)
+            await until(lambda: count(tmp_path) > 10)
             scope.cancel(reason="the test")
-            started = len(os.listdir(tmp_path))
+            started = count(tmp_path)
     # Those whose thread was on its way are started and ended.
-    assert len(os.listdir(tmp_path)) <= started + 45
-    settled = len(os.listdir(tmp_path))
+    assert count(tmp_path) <= started + 45
+    settled = count(tmp_path)
     await trio.sleep(0.2)
-    assert len(os.listdir(tmp_path)) == settled
+    assert count(tmp_path) == settled
 
 
 @pytest.mark.slow
@@ -410,7 +414,6 @@ def test_an_interrupt_by_key_leaves_no_process(tmp_path: Path, mark: str) -> Non
             signal.raise_signal(signal.SIGINT)
             await trio.sleep_forever()
 
-    with pytest.raises(BaseExceptionGroup) as caught:
+    with pytest.RaisesGroup(KeyboardInterrupt):
         trio.run(main)
-    assert caught.value.subgroup(KeyboardInterrupt) is not None
     assert living(mark) == []

@@ -99,6 +99,12 @@ def test_an_empty_section_stays_until_it_is_removed() -> None:
     assert message.sections == {"a": ""}
 
 
+def test_empty_texts_leave_no_gap_in_the_prompt() -> None:
+    # pi's getSystemMessageText drops empty parts.
+    assert get_current_system_prompt([SystemMessage("P", sections={"a": "", "b": "B"})]) == "P\n\nB"
+    assert get_current_system_prompt([SystemMessage("", sections={"a": "A", "b": ""})]) == "A"
+
+
 def test_tools_are_removed_before_tools_are_added() -> None:
     newer = declared("a", "newer")
     messages = [SystemMessage(tools_added=(A, B)), SystemMessage(tools_added=(newer,), tools_removed=("a", "never"))]

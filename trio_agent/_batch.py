@@ -118,7 +118,7 @@ class _Runner:
                         if call.untold is not None or not call.deaf:
                             call.hear_no_more()
         except BaseExceptionGroup as group:
-            failed = bare(group)
+            failed = bare(group.exceptions)
         finally:
             self.send.close()
             self.receive.close()

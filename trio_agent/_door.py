@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast, final
 
 import trio
@@ -129,15 +129,14 @@ def failure_of(error: BaseException) -> Exception:
     return cast("Exception", parts.failure)
 
 
-def bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one to raise of a group that a nursery of our own made.
+def bare(errors: Sequence[BaseException]) -> BaseException:
+    """The one to raise of several, most of them out of the group that a nursery of our own made.
 
-    Only the body of such a nursery raises anything but Cancelled, and one thing at most; an injected
-    KeyboardInterrupt can stand beside it. So: what is neither an Exception nor Cancelled first, then
-    an Exception, then Cancelled.
+    What is neither an Exception nor Cancelled goes before everything, then the first Exception, then
+    Cancelled.
     """
-    best = group.exceptions[0]
-    for error in group.exceptions:
+    best = errors[0]
+    for error in errors:
         if not isinstance(error, Exception | trio.Cancelled):
             return error
         if isinstance(best, trio.Cancelled):

@@ -174,14 +174,23 @@ class GetQueuedMessages(Protocol):
 
 
 BeforeToolCall: TypeAlias = Callable[..., _MaybeAwaitable["BeforeToolCallResult | None"]]
+"""``before_tool_call``: ``(BeforeToolCallContext)``; see :class:`LoopSettings`."""
 AfterToolCall: TypeAlias = Callable[..., _MaybeAwaitable["AfterToolCallResult | None"]]
+"""``after_tool_call``: ``(AfterToolCallContext)``."""
 FinishTurn: TypeAlias = Callable[..., _MaybeAwaitable["AgentTurnDecision | None"]]
+"""``finish_turn``: ``(AgentTurnContext)``."""
 PrepareNextTurn: TypeAlias = Callable[..., _MaybeAwaitable["AgentLoopTurnUpdate | None"]]
+"""``prepare_next_turn``: ``(AgentTurnContext)``."""
 PrepareRequest: TypeAlias = Callable[..., _MaybeAwaitable["AgentRequestUpdate | None"]]
+"""``prepare_request``: ``(PrepareRequestContext)``."""
 TransformContext: TypeAlias = Callable[..., _MaybeAwaitable[Sequence[AgentMessage]]]
+"""``transform_context``: ``(messages)``."""
 ConvertToLlm: TypeAlias = Callable[..., _MaybeAwaitable[Sequence[Message]]]
+"""``convert_to_llm``: ``(messages)``."""
 GetApiKey: TypeAlias = Callable[..., _MaybeAwaitable["str | None"]]
+"""``get_api_key``: ``(provider)``."""
 Emit: TypeAlias = Callable[[AgentEvent], "Awaitable[None] | None"]
+"""What a loop that is called without an Agent tells its events: ``(event)``, plain or async."""
 
 
 def should_stop_after_turn(predicate: Callable[..., _MaybeAwaitable[bool]]) -> FinishTurn:
@@ -238,7 +247,7 @@ def _at_least(least: float, remedy: str) -> Callable[[Any, Any, Any], None]:
     return check
 
 
-@attrs.define(eq=False, kw_only=True, slots=False)
+@attrs.define(eq=False, kw_only=True)
 class LoopSettings:
     """What a loop can be told; an :class:`Agent` has these as attributes that may be set at any time."""
 
@@ -285,7 +294,7 @@ class LoopSettings:
 
 
 @final
-@attrs.define(eq=False, kw_only=True)
+@attrs.frozen(eq=False, kw_only=True)
 class LoopConfig(LoopSettings):
     """The settings of a loop that is called without an Agent; read when a run starts."""
 

@@ -126,27 +126,27 @@ async def open_events(events: EventStream[_R], start: Callable[[], Awaitable[_R]
         finally:
             events._end()
 
-    failed: BaseException | None = None
+    errors: list[BaseException] = []
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run)
             try:
                 yield events
             except Exception as error:
-                failed = error
+                errors.append(error)
             finally:
                 if not events._over:
                     events._abort.request("the block of the run was left")
     except BaseExceptionGroup as group:
-        failed = failed or bare(group)
-    if failed is None:
-        if raised:
-            raise raised[0]
+        raised.extend(group.exceptions)
+    errors.extend(raised)
+    if not errors:
         return
-    for other in raised:
-        if other is not failed:
-            failed.add_note(f"the run raised: {other!r}")
-    raise failed
+    first = bare(errors)
+    for other in errors:
+        if other is not first and not isinstance(other, trio.Cancelled):
+            first.add_note(f"the run raised: {other!r}")
+    raise first
 
 
 @asynccontextmanager

@@ -43,7 +43,7 @@ async def run_loop(run: Run, prompts: Sequence[AgentMessage], *, skip_first_poll
             await run.drive(body)
             nursery.cancel_scope.cancel(reason="the run is over")
     except BaseExceptionGroup as group:
-        failed = bare(group)
+        failed = bare(group.exceptions)
     if failed is not None:
         raise failed
 

@@ -248,7 +248,8 @@ class Record:
 
     def take(self, message: AgentMessage) -> None:
         """A handed message gets its ``message_start`` now: it is out of its queue for good."""
-        self.handed = [handed for handed in self.handed if handed is not message]
+        at = next(index for index, handed in enumerate(self.handed) if handed is message)
+        del self.handed[at]  # one only: a message may be queued twice
         taken = getattr(self.source, "taken", None)
         if taken is not None:
             taken(message)

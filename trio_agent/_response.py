@@ -49,7 +49,7 @@ async def respond(run: Run) -> AssistantMessage:
             nursery.start_soon(_ask, stream_fn, request, response, send, fatal)
             await _deliver(run, response, receive)
     except BaseExceptionGroup as group:
-        failed = bare(group)
+        failed = bare(group.exceptions)
     finally:
         if response.ready is not None:
             # Complete, but the run's task was cut before all of it was told; closing tells the rest.

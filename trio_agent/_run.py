@@ -16,7 +16,6 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, cast, final
 
-import attrs
 import trio
 from trio.lowlevel import current_task, in_trio_task
 
@@ -52,7 +51,7 @@ class Run:
         self, config: LoopConfig, context: AgentContext, listeners: Listeners, abort: Abort | None = None
     ) -> None:
         resolve_stream_fn(config.stream_fn, config.model)  # refused before anything is changed
-        self.config = config = attrs.evolve(config)  # what is set later is for the next run
+        self.config = config
         self.abort = Abort() if abort is None else abort
         self.record = Record(config, context, self.abort)
         self.closing = False

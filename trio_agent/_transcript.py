@@ -118,7 +118,7 @@ class Replay:
     @property
     def system_prompt(self) -> str:
         """All contents, then all sections, with an empty line between them (as pi joins them)."""
-        return "\n\n".join((*self._content, *self._sections.values()))
+        return "\n\n".join(part for part in (*self._content, *self._sections.values()) if part)
 
     def system_message(self) -> SystemMessage | None:
         """One leading system message that says all of it; None if there is nothing to say."""

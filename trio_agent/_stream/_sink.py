@@ -121,23 +121,23 @@ async def open_stream(stream_fn: StreamFn, request: ModelRequest) -> AsyncGenera
             except Exception as error:  # raised where the events are read
                 stream._error = error
 
-    failed: BaseException | None = None
+    errors: list[BaseException] = []
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(produce)
             try:
                 yield stream
             except Exception as error:  # the nursery would wrap it in a group
-                failed = error
+                errors.append(error)
             finally:
                 # Before the channel is closed: a stream function that waits for room is cancelled, not failed.
                 nursery.cancel_scope.cancel(reason="the block of open_stream() was left")
     except BaseExceptionGroup as group:
-        failed = failed or bare(group)
+        errors.extend(group.exceptions)
     finally:
         receive.close()
-    if failed is not None:
-        raise failed
+    if errors:
+        raise bare(errors)
 
 
 def checked_answer(answer: object) -> AssistantMessage:

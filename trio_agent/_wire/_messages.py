@@ -27,6 +27,7 @@ from trio_agent._messages import (
     ToolResultMessage,
     Usage,
     UserMessage,
+    content_text,
 )
 
 Encode: TypeAlias = Callable[[Any], Any]
@@ -139,7 +140,7 @@ _block_list = list_of(_block)
 def _system_text(value: Any, where: str) -> Any:
     if isinstance(value, str):
         return value
-    return "".join(block.text for block in _block_list(value, where) if type(block) is TextContent)
+    return content_text(_block_list(value, where))
 
 
 def _removed_name(value: Any, where: str) -> Any:
