@@ -15,7 +15,7 @@ import argparse
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,11 +26,12 @@ from trio_agent import (
     Agent,
     AgentEvent,
     AssistantMessage,
-    MessageBuilder,
     ModelRequest,
     SimpleModel,
     StreamSink,
+    TextContent,
     Tool,
+    ToolCall,
     ToolContext,
     TurnEnd,
 )
@@ -45,24 +46,19 @@ async def noop(args: dict[str, Any], ctx: ToolContext) -> str:
 NOOP = Tool("noop", "Does nothing.", {"type": "object", "properties": {"n": {"type": "integer"}}}, execute=noop)
 
 
-def model(answers: Callable[[int], int]) -> SimpleModel:
-    """A model whose n-th answer calls ``noop`` as often as ``answers(n)`` says; 0 is a final text."""
-    turn = 0
+def model(counts: Sequence[int]) -> SimpleModel:
+    """A model that calls ``noop`` so often in its n-th answer; the answers are made before the clock runs."""
+    answers = [
+        AssistantMessage(
+            [ToolCall(f"c{turn}-{index}", "noop", {"n": index}) for index in range(count)] or [TextContent("done")],
+            stop_reason="tool_use" if count else "stop",
+        )
+        for turn, count in enumerate(counts)
+    ]
+    ready = iter(answers)
 
-    async def stream(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
-        nonlocal turn
-        count = answers(turn)
-        turn += 1
-        builder = MessageBuilder(request)
-        await sink.send(builder.start())
-        for index in range(count):
-            builder.tool_call_start(f"c{turn}-{index}", "noop")
-            builder.tool_call_end(arguments={"n": index})
-        if not count:
-            await sink.send(builder.text_start())
-            await sink.send(builder.text_delta("done"))
-            await sink.send(builder.text_end())
-        return builder.finish("tool_use" if count else "stop")
+    async def stream(request: ModelRequest, sink: StreamSink) -> AssistantMessage:  # noqa: ASYNC124 - a contract
+        return next(ready)
 
     return SimpleModel("bench", "scripted", stream)
 
@@ -79,7 +75,7 @@ async def bare(count: int) -> float:
 
 async def fan_out(count: int) -> float:
     """Seconds that a run takes whose model calls N tools at once, with one async listener."""
-    agent = Agent(model(lambda turn: count if turn == 0 else 0), tools=[NOOP])
+    agent = Agent(model([count, 0]), tools=[NOOP])
     events = 0
 
     async def listener(event: AgentEvent) -> None:  # noqa: ASYNC124 - an async listener is what is measured
@@ -99,7 +95,7 @@ async def fan_out(count: int) -> float:
 async def turns(count: int) -> float:
     """How much the last of N turns costs, as a multiple of the first; medians of a tenth of them."""
     stamps: list[float] = []
-    agent = Agent(model(lambda turn: int(turn < count)), tools=[NOOP])
+    agent = Agent(model([1] * count + [0]), tools=[NOOP])
     agent.subscribe(lambda event: stamps.append(time.perf_counter()), TurnEnd)
     gc.collect()
     gc.disable()

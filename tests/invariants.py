@@ -174,7 +174,7 @@ def _assert_sum(start: AssistantMessage, updates: Sequence[MessageUpdate], end: 
         assert end == start
         return
     texts = {index: _block_text(block) for index, block in enumerate(start.content)}
-    ended: dict[int, Mapping[str, Any]] = {}
+    ended: set[int] = set()
     for update in updates:
         step = update.assistant_message_event
         index = getattr(step, "index", None)
@@ -184,9 +184,8 @@ def _assert_sum(start: AssistantMessage, updates: Sequence[MessageUpdate], end: 
         if isinstance(step, TextDelta | ThinkingDelta | ToolCallDelta):
             texts[index] += step.delta
         elif step.type == "toolcall_end":
-            call = step.partial.content[index]
-            assert call.type == "toolCall"
-            ended[index] = call.arguments
+            ended.add(index)
+    seen = updates[-1].message.content if updates else start.content
     assert len(texts) == len(end.content), f"{len(texts)} blocks were told, {len(end.content)} stand in the message"
     for index, block in enumerate(end.content):
         if block.type == "toolCall" and block.arguments_error is not None:
@@ -194,9 +193,14 @@ def _assert_sum(start: AssistantMessage, updates: Sequence[MessageUpdate], end: 
             assert block.raw_arguments == texts[index], f"block {index} says {block!r}, told was {texts[index]!r}"
             assert block.arguments == {}
         elif block.type == "toolCall":
-            told = ended[index] if index in ended else parse_partial_arguments(texts[index])
-            if index in ended and texts[index].strip():
-                assert told == json.loads(texts[index], strict=False)
+            if index not in ended:
+                told: Mapping[str, Any] = parse_partial_arguments(texts[index])
+            elif texts[index].strip():
+                told = json.loads(texts[index], strict=False)
+            else:  # sent whole, without deltas: the last event shows them
+                shown = seen[index]
+                assert shown.type == "toolCall"
+                told = shown.arguments
             assert block.arguments == told, f"block {index} says {block.arguments}, told was {told}"
         else:
             assert _block_text(block) == texts[index], f"block {index} says {block!r}, told was {texts[index]!r}"

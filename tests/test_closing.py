@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -149,10 +148,10 @@ async def test_a_host_cancellation_during_the_closing_of_an_abort_bounds_the_res
 async def test_no_hook_is_called_once_the_host_has_cancelled(autojump_clock: MockClock) -> None:
     called: list[str] = []
 
-    async def after(told: Any) -> None:
+    def after(told: Any) -> None:
         called.append("after_tool_call")
 
-    async def finish(turn: Any) -> None:
+    def finish(turn: Any) -> None:
         called.append("finish_turn")
 
     agent, _, seen = agent_of([calling("c1")], sleeper("c1", 60), after_tool_call=after, finish_turn=finish)
@@ -311,9 +310,8 @@ def test_a_real_sigint_closes_the_run_and_comes_out_bare(where: str) -> None:
                 raise
 
     # Trio gives the interrupt to its main task, which is the run's own here; our own nursery wraps it again.
-    with pytest.raises(BaseExceptionGroup) as caught:
+    with pytest.RaisesGroup(KeyboardInterrupt):
         trio.run(main, clock=MockClock(autojump_threshold=0))
-    assert caught.value.split(KeyboardInterrupt)[1] is None
     assert type(outcome["error"]) is KeyboardInterrupt
     assert outcome["ended"] == outcome["start"] + 1
     seen = outcome["seen"]
@@ -352,10 +350,7 @@ def test_an_interrupt_that_strikes_in_a_plain_tool_is_no_result() -> None:
 
 @pytest.mark.parametrize("cause", ["KeyboardInterrupt", "failure", "cancel"])
 async def test_the_loop_without_an_agent_closes_the_same_way(cause: str, autojump_clock: MockClock) -> None:
-    raised: dict[str, Callable[[], BaseException]] = {
-        "KeyboardInterrupt": KeyboardInterrupt,
-        "failure": lambda: ValueError("broken"),
-    }
+    raised: dict[str, BaseException] = {"KeyboardInterrupt": KeyboardInterrupt(), "failure": ValueError("broken")}
 
     async def hook(turn: Any) -> None:
         await trio.sleep(1)

@@ -171,7 +171,7 @@ async def test_a_group_that_holds_a_cancelled_is_split_and_cancelled_goes_on_bar
         try:
             await trio.sleep_forever()
         except trio.Cancelled as cancelled:
-            raise group(ValueError("broken"), cancelled) from None
+            raise group(ValueError("broken"), cancelled) from None  # noqa: ASYNC104 - it is in the group
 
     agent, model, seen = agent_of([calling("c1"), "Next."], tool_of(execute), **mode)
     play = await prompted(agent, (1, "cancel"))
@@ -191,7 +191,7 @@ async def test_a_group_of_nothing_but_cancelled_is_a_cancellation(place: str, au
         try:
             await trio.sleep_forever()
         except trio.Cancelled as cancelled:
-            raise group(cancelled) from None
+            raise group(cancelled) from None  # noqa: ASYNC104 - it is in the group
 
     async def listen(event: Any) -> None:
         await wrapped()
@@ -250,8 +250,8 @@ async def test_a_tool_that_swallows_its_cut_and_returns_keeps_its_value(
     async def execute(args: Any, ctx: Any) -> str:
         try:
             await trio.sleep_forever()
-        except trio.Cancelled:
-            return "saved what there was"
+        except trio.Cancelled:  # noqa: ASYNC103 - the fault under test
+            return "saved what there was"  # noqa: ASYNC104 - the fault under test
         raise AssertionError
 
     agent, model, seen = agent_of([calling("c1"), "Next."], tool_of(execute), **mode)
@@ -400,11 +400,11 @@ async def test_a_timeout_gives_its_call_alone_an_error_result(
 
 async def test_a_timeout_starts_once_the_call_holds_its_limiters(autojump_clock: MockClock) -> None:
     """Design 6: three calls of two seconds, one at a time, each with a limit of three: none times out."""
-    for settings in ({"limiter": trio.CapacityLimiter(1)}, {}):
+    for limiter in (trio.CapacityLimiter(1), None):
         agent, _, seen = agent_of(
             [[call("c1"), call("c2", "c1"), call("c3", "c1")], "Done."],
-            sleeper("c1", 2, timeout=3, **settings),
-            max_parallel_tools=None if settings else 1,
+            sleeper("c1", 2, timeout=3, limiter=limiter),
+            max_parallel_tools=1 if limiter is None else None,
         )
         play = await prompted(agent)
         assert play.ended == 6
@@ -707,7 +707,7 @@ async def test_a_listener_that_raises_while_the_run_is_cut(cause: str, autojump_
     agent, model, seen = agent_of([calling("c1")], sleeper("c1", 5))
 
     def listen(event: MessageEnd) -> None:
-        if isinstance(event.message, ToolResultMessage):
+        if event.message.role == "tool_result":
             raise ValueError("broken")
 
     behind = Recorder()
@@ -853,6 +853,7 @@ async def test_a_stream_function_that_gives_no_answer_breaks_the_contract(
     from trio_agent import StreamError
 
     async def wrong(request: ModelRequest, sink: StreamSink) -> Any:
+        await trio.lowlevel.checkpoint()
         return answer
 
     agent, _, seen = agent_of([])
@@ -956,6 +957,7 @@ async def test_a_tool_that_cancels_the_host_scope_and_returns_keeps_its_value(
     scope = trio.CancelScope()
 
     async def execute(args: Any, ctx: Any) -> str:
+        await trio.lowlevel.checkpoint()
         scope.cancel(reason="the test")
         return "done before it was noticed"
 
@@ -974,6 +976,7 @@ async def test_a_tool_that_cancels_the_host_scope_and_returns_keeps_its_value(
 
 async def test_a_tool_that_aborts_its_own_run_and_returns_keeps_its_value(autojump_clock: MockClock) -> None:
     async def execute(args: Any, ctx: Any) -> str:
+        await trio.lowlevel.checkpoint()
         agent.abort("I have seen enough")
         return "done all the same"
 
@@ -982,7 +985,7 @@ async def test_a_tool_that_aborts_its_own_run_and_returns_keeps_its_value(autoju
     assert play.ended == 0
     first, second = results_of(agent.messages)
     assert first.text == "done all the same"
-    assert second.error_kind in ("aborted", "not_started")
+    assert second.error_kind == "aborted"
     assert len(model.requests) == 1
     assert_run(seen)
 

@@ -94,6 +94,7 @@ async def test_b53_the_after_hook_runs_beside_other_calls_and_sees_what_they_cam
         await trio.sleep(1)
 
     async def broken(args: Any, ctx: ToolContext) -> None:
+        await trio.lowlevel.checkpoint()
         raise ValueError("broken")
 
     agent, _, seen = agent_of(
@@ -129,6 +130,7 @@ async def never_in_time(question: BeforeToolCallContext) -> None:
 
 
 async def fails(question: BeforeToolCallContext) -> None:
+    await trio.lowlevel.checkpoint()
     raise HookError("no policy")
 
 
@@ -453,21 +455,23 @@ async def test_b57_each_hook_gets_what_its_contract_names(
             got.setdefault(name, args)
             return answer(args[0])
 
+        async def hook(argument: Any) -> Any:
+            await trio.lowlevel.checkpoint()
+            return note(argument)
+
+        async def hook_with_abort(argument: Any, abort: Any) -> Any:
+            await trio.lowlevel.checkpoint()
+            return note(argument, abort)
+
+        def plain(argument: Any) -> Any:
+            return note(argument)
+
+        def plain_with_abort(argument: Any, abort: Any) -> Any:
+            return note(argument, abort)
+
         if takes_abort:
-            if is_async:
-
-                async def hook2(argument: Any, abort: Any) -> Any:
-                    return note(argument, abort)
-
-                return hook2
-            return note
-        if is_async:
-
-            async def hook1(argument: Any) -> Any:
-                return note(argument)
-
-            return hook1
-        return note
+            return hook_with_abort if is_async else plain_with_abort
+        return hook if is_async else plain
 
     def same(argument: Any) -> Any:
         return argument
@@ -548,7 +552,7 @@ async def test_b57_a_hook_that_is_no_use_of_a_missing_stream_function_is_not_cal
     from trio_agent import NoStreamFnError
 
     asked: list[Any] = []
-    agent = Agent(SimpleModel("p", "m"), transform_context=asked.append)
+    agent = Agent(SimpleModel("p", "m"), prepare_request=asked.append)
     with pytest.raises(NoStreamFnError):
         await agent.prompt("Go.")
     assert asked == []
@@ -604,6 +608,7 @@ async def test_b58_of_several_failing_listeners_the_first_comes_out(autojump_clo
         raise first
 
     async def other(event: Any) -> None:
+        await trio.lowlevel.checkpoint()
         raise second
 
     agent.subscribe(one, AgentEnd)
@@ -753,8 +758,9 @@ async def test_b61_the_run_lasts_until_the_last_listener_is_through(cause: str, 
         log("returned")
     assert busy == [True] * 3
     assert play.ended == 3
-    assert log.entries[0] == (3, "listener through")
-    assert sorted(log.entries[1:]) == [(3, "idle"), (3, "returned")]
+    assert log.texts[0] == "listener through"
+    assert sorted(log.texts[1:]) == ["idle", "returned"]
+    assert {at for at, _ in log.entries} == {3}
     assert play.returned(agent).end_reason == "done"
     assert_run(seen)
 

@@ -413,6 +413,8 @@ async def test_b51_the_text_of_every_error_in_a_group_is_on_record(autojump_cloc
     """
 
     async def fails(text: str) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.checkpoint()
         raise ValueError(text)
 
     async def execute(args: Any, ctx: Any) -> None:
@@ -483,7 +485,7 @@ async def test_b52_what_is_finished_is_on_record_when_a_sibling_ends_the_run(
         if cause == "listener" and seen.kinds.count("tool_execution_end c2"):
             raise ValueError("broken")
 
-    async def hook(turn: Any) -> None:
+    def hook(turn: Any) -> None:
         if cause == "hook":
             raise ValueError("broken")
 

@@ -212,10 +212,10 @@ async def test_a_nested_call_goes_the_same_road_without_events_and_messages(auto
     outcomes: list[ToolCallOutcome] = []
     log = Log()
 
-    async def before(question: BeforeToolCallContext) -> None:
+    def before(question: BeforeToolCallContext) -> None:
         asked.append(f"before {question.tool_call.id}")
 
-    async def after(told: AfterToolCallContext) -> None:
+    def after(told: AfterToolCallContext) -> None:
         asked.append(f"after {told.tool_call.id} {told.result.text}")
 
     agent, _, seen = agent_of(
@@ -291,7 +291,7 @@ async def test_a_nested_call_does_not_raise_for_its_tools_failure(failing: str, 
             log,
             error=ValueError("broken") if failing == "raises" else None,
             timeout=1.0 if failing == "timeout" else None,
-            **({"parameters": schema} if failing == "invalid" else {}),
+            parameters=schema if failing == "invalid" else {"type": "object"},
         )
     ]
     agent, _, seen = agent_of(

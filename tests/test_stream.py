@@ -547,6 +547,22 @@ def test_the_memory_of_an_event_does_not_grow_with_the_answer(kind: str) -> None
     assert (after - before) / 20_000 < 400
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_delta_behind_a_million_characters_allocates_no_more_than_the_first(kind: str) -> None:
+    builder = begun(kind)
+    delta = getattr(builder, f"{kind}_delta")
+    for _ in range(10):
+        delta("x" * 100_000)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        delta("x")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < 5_000
+
+
 def test_reading_each_partial_in_order_joins_each_piece_once() -> None:
     # A terminal that shows the answer so far asks at every event; asking in order must not start over.
     def cost_of_last(length: int) -> int:

@@ -9,10 +9,12 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
-from trio_agent import Tool, ToolCall, ToolResult, run_tool_call
+from trio_agent import Agent, Tool, ToolCall, ToolExecutionEnd, ToolResult, ToolResultMessage, run_tool_call
+from trio_agent.testing import ScriptedModel
 from trio_agent.tools import default_environment, run_command
 
 _numbers = itertools.count(os.getpid() * 1000)
@@ -417,3 +419,51 @@ def test_an_interrupt_by_key_leaves_no_process(tmp_path: Path, mark: str) -> Non
     with pytest.RaisesGroup(KeyboardInterrupt):
         trio.run(main)
     assert living(mark) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", ["abort", "cancel_tool", "interrupt", "timeout", "host", "listener"])
+async def test_every_kind_of_cut_of_a_run_ends_the_group_before_the_run_is_over(
+    tmp_path: Path, mark: str, cause: str
+) -> None:
+    """Slow: real processes are ended."""
+    tool = run_command(tmp_path)
+    if cause == "timeout":
+        tool = attrs.evolve(tool, timeout=0.5)
+    command = f"sleep {mark} & sleep {mark}"
+    asked = [ToolCall("c1", tool.name, {"command": command}), ToolCall("c2", tool.name, {"command": "echo hi"})]
+    agent = Agent(ScriptedModel([asked, "done"]), tools=[tool])
+
+    async def fail(event: ToolExecutionEnd) -> None:
+        if cause == "listener" and event.tool_call_id == "c2":
+            await until(lambda: len(living(mark)) == 3)
+            raise ValueError("the listener")
+
+    agent.subscribe(fail, ToolExecutionEnd)
+
+    async def act(scope: trio.CancelScope) -> None:
+        await until(lambda: len(living(mark)) == 3)
+        if cause == "abort":
+            agent.abort("enough")
+        elif cause == "cancel_tool":
+            assert agent.cancel_tool("c1", "enough")
+        elif cause == "interrupt":
+            agent.interrupt("do something else")
+        elif cause == "host":
+            scope.cancel(reason="the test")
+
+    start = trio.current_time()
+    try:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                if cause != "listener":
+                    nursery.start_soon(act, scope)
+                await agent.prompt("go")
+                assert living(mark) == []
+    except* ValueError:
+        assert cause == "listener"
+    assert living(mark) == []
+    assert trio.current_time() - start < 2
+    results = [message for message in agent.state.messages if isinstance(message, ToolResultMessage)]
+    assert [result.tool_call_id for result in results] == ["c1", "c2"]
+    assert results[0].is_error

@@ -603,7 +603,10 @@ def test_the_text_of_the_new_results_can_be_given() -> None:
     assert cast("ToolResultMessage", repaired[-1]).text == "Gone."
 
 
-def test_every_crash_point_of_a_transcript_is_repaired_and_a_second_repair_changes_nothing() -> None:
+def test_every_crash_point_of_a_transcript_is_repaired_and_a_second_repair_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.time", lambda: 1000.0)  # the new results are compared with each other
     whole: list[AgentMessage] = [
         SystemMessage("P"),
         USER,

@@ -37,23 +37,29 @@ _EVENT_TYPES = get_args(AgentEvent)
 _SETTINGS = tuple(field.name for field in attrs.fields(LoopSettings))
 
 
+class _ByType(dict[type, tuple[Callback, ...]]):
+    """Who is told events of a type; found out when the type is looked up first."""
+
+    def __init__(self, subscriptions: list[tuple[Callback, tuple[type, ...]]]) -> None:
+        super().__init__()
+        self._subscriptions = subscriptions
+
+    def __missing__(self, event_type: type) -> tuple[Callback, ...]:
+        found = tuple(callback for callback, types in self._subscriptions if not types or event_type in types)
+        self[event_type] = found
+        return found
+
+
 @final
 class _Listeners:
     """The subscriptions of an agent, in their order; looked up by type of event."""
 
     def __init__(self, state: AgentState) -> None:
-        self.reduce = state._reduce
         self._all: list[tuple[Callback, tuple[type, ...]]] = []
-        self._by_type: dict[type, tuple[Callback, ...]] = {}
-
-    def of(self, event_type: type) -> Sequence[Callback]:
-        """Those who are told events of a type."""
-        found = self._by_type.get(event_type)
-        if found is None:
-            found = self._by_type[event_type] = tuple(
-                callback for callback, types in self._all if not types or event_type in types
-            )
-        return found
+        self._by_type = _ByType(self._all)
+        # Each is called for every event; this way looking up costs no call of Python code.
+        self.reduce = state._reduce
+        self.of = self._by_type.__getitem__
 
     def add(self, callback: Callback, types: tuple[type, ...]) -> Callable[[], None]:
         """Subscribe; what comes back unsubscribes, once or more often."""

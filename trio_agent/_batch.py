@@ -14,7 +14,7 @@ import trio
 from ._abort import WorkCut
 from ._call import Caller, tools_by_name
 from ._closing import cut_result
-from ._door import Parts, bare
+from ._door import bare
 from ._events import MessageEnd, MessageStart, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from ._messages import AssistantMessage
 from ._open import Batch, Call, error_result
@@ -98,7 +98,6 @@ class _Runner:
             None if limit is None or limit >= len(batch.calls) else trio.CapacityLimiter(limit),
         )
         self.send, self.receive = trio.open_memory_channel[Call](math.inf)
-        self.fatal: list[BaseException] = []
 
     async def run(self) -> None:
         """Run all calls. What is raised here was raised in the run's task, but for KeyboardInterrupt."""
@@ -122,8 +121,7 @@ class _Runner:
         finally:
             self.send.close()
             self.receive.close()
-        if self.fatal:
-            raise self.fatal[0]
+        failed = next((call.fatal for call in self.batch.calls if call.fatal is not None), failed)
         if failed is not None:
             raise failed
         if not self.batch.sequential:
@@ -164,7 +162,7 @@ class _Runner:
             if self._refused(call):
                 await _end(self.run_, call)
                 continue
-            self._run_soon(nursery, call, prepare=True)
+            self._run_soon(nursery, call)
             started += 1
         await self._deliver(started)
 
@@ -201,31 +199,9 @@ class _Runner:
 
     # ------------------------------------------------------------ children
 
-    def _run_soon(self, nursery: trio.Nursery, call: Call, *, prepare: bool = False) -> None:
+    def _run_soon(self, nursery: trio.Nursery, call: Call) -> None:
         call.post = self.send.send_nowait
-        nursery.start_soon(self._call, call, prepare)
-
-    @trio.lowlevel.enable_ki_protection
-    async def _call(self, call: Call, prepare: bool) -> None:
-        """The task of one call. Only Cancelled leaves it."""
-        try:
-            if prepare:
-                await trio.lowlevel.checkpoint_if_cancelled()
-                if not self.run_.abort.requested and call.cut is None:
-                    await self.caller.prepare(call)
-            if call.outcome is None and (call.prepared or not prepare):
-                await self.caller.execute(call)
-        except trio.Cancelled:
-            raise
-        except BaseException as error:
-            parts = Parts.of(error)
-            if parts.fatal is not None:
-                self.fatal.append(parts.fatal)
-            if parts.cancelled is not None:
-                raise parts.cancelled from None
-        call.over = True
-        call.through = True
-        self.send.send_nowait(call)
+        nursery.start_soon(self.caller.execute if call.prepared else self.caller.prepare_and_execute, call)
 
     async def _deliver(self, running: int) -> None:
         """Tell what calls post until as many of them are over."""
@@ -233,8 +209,8 @@ class _Runner:
         while running:
             call = await receive.receive()
             while True:
-                if self.fatal:
-                    raise self.fatal[0]
+                if call.fatal is not None:
+                    raise call.fatal
                 if call.untold is not None:
                     await self._update(call)
                 if call.through and not call.counted:

@@ -7,7 +7,7 @@ between a tool's return and its record: what it returned goes into the call's sl
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, final
 
@@ -16,7 +16,7 @@ import trio
 
 from ._abort import Abort
 from ._closing import timeout_text
-from ._door import Callback, Parts, enter, enter_plain, failure_of, host_cancelled
+from ._door import Callback, Parts, enter, enter_any, enter_awaitable, enter_plain, failure_of, host_cancelled
 from ._errors import InvalidArgumentsError
 from ._hooks import (
     AfterToolCall,
@@ -118,37 +118,56 @@ class Caller:
 
     # ------------------------------------------------------------ execute
 
+    @trio.lowlevel.enable_ki_protection
     async def execute(self, call: Call) -> None:
-        """Run a prepared call to its outcome.
+        """Run a prepared call to its outcome: the task of a call in a batch.
 
-        Raises only what is neither an Exception nor can be waited out: Cancelled of a host's scope,
-        and KeyboardInterrupt and its like. Then the call has no outcome, unless it had returned
-        and no ``after_tool_call`` has to see it.
+        Only Cancelled of a scope outside leaves it; the call then has no outcome, unless it had returned
+        and no ``after_tool_call`` has to see it. KeyboardInterrupt and its like are put into the call.
         """
         tool = call.tool
         assert tool is not None
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.abort.requested or call.cut is not None:
             self._never_started(call)
+            call.finish()
             return
         result: ToolResult | None = None
         cancelled: BaseException | None = None
         try:
             with call as scope:
                 if tool.limiter is None and self.slots is None:
-                    result = await self._body(call, tool, scope)
+                    result = as_tool_result(await self._enter(call, tool, scope))
                 else:
                     result = await self._limited(call, tool, scope)
         except BaseException as error:  # noqa: ASYNC103 - Cancelled is raised below, behind the scope
-            parts = Parts.of(error)
-            if parts.fatal is not None:
-                call.over = True
-                raise parts.fatal from None  # noqa: ASYNC104 - the fatal part of a split error
-            cancelled = parts.cancelled
-            call.raised = parts.failure
-        call.over = True
-        if cancelled is not None:
-            raise cancelled
+            call.fatal, cancelled, call.raised = Parts.of(error)
+        call.over = call.deaf = True
+        if call.fatal is None:
+            if cancelled is not None:
+                raise cancelled
+            await self._conclude(call, result)
+        call.finish()
+
+    @trio.lowlevel.enable_ki_protection
+    async def prepare_and_execute(self, call: Call) -> None:
+        """What :meth:`execute` does, with the preparation in the same task."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self.abort.requested and call.cut is None:
+            try:
+                await self.prepare(call)
+            except BaseException as error:  # noqa: ASYNC103 - Cancelled is raised, the rest is put into the call
+                call.fatal, cancelled, _ = Parts.of(error)
+                if cancelled is not None:
+                    raise cancelled from None  # noqa: ASYNC104 - the Cancelled of a split error
+        if call.prepared:
+            await self.execute(call)
+        else:
+            call.over = True
+            call.finish()
+
+    async def _conclude(self, call: Call, result: ToolResult | None) -> None:
+        """From what came of the body to the outcome."""
         if result is None:
             if not call.entered and call.raised is None:
                 self._never_started(call)
@@ -191,7 +210,7 @@ class Caller:
                 await self.slots.acquire_on_behalf_of(call)
             token = _held.set((*held, limiter)) if limiter is not None else None
             try:
-                return await self._body(call, tool, scope)
+                return as_tool_result(await self._enter(call, tool, scope))
             finally:
                 if token is not None:
                     _held.reset(token)
@@ -201,23 +220,15 @@ class Caller:
             if limiter is not None:
                 limiter.release_on_behalf_of(call)
 
-    async def _body(self, call: Call, tool: Tool, scope: trio.CancelScope) -> ToolResult:
+    def _enter(self, call: Call, tool: Tool, scope: trio.CancelScope) -> Coroutine[Any, Any, Any]:
+        """Enter the body when awaited. Not a coroutine itself: each would cost a frame for each live call."""
         if tool.timeout is not None:
             scope.deadline = trio.current_time() + tool.timeout
-        call.entered = tool.is_async or not tool.in_thread
         context = ToolContext(self, call)
-        try:
-            if tool.is_async:
-                value = await enter(tool.execute, call.args, context)
-            elif tool.in_thread:
-                value = await self._in_thread(call, tool, context)
-            else:
-                value = enter_plain(tool.execute, call.args, context)
-            if not tool.is_async and inspect.isawaitable(value):
-                value = await enter(lambda: value)
-        finally:
-            call.deaf = True
-        return as_tool_result(value)
+        if not tool.is_async and tool.in_thread:
+            return self._in_thread(call, tool, context)
+        call.entered = True
+        return (enter if tool.is_async else enter_any)(tool.execute, call.args, context)
 
     async def _in_thread(self, call: Call, tool: Tool, context: ToolContext) -> Any:
         try:
@@ -234,9 +245,10 @@ class Caller:
             call.entered = True  # not before: a cut may come while the call waits for a thread
             return tool.execute(call.args, context)
 
-        return await trio.to_thread.run_sync(
+        value = await trio.to_thread.run_sync(
             body, abandon_on_cancel=tool.abandon_on_cancel, limiter=limiter, thread_name=f"trio_agent tool {tool.name}"
         )
+        return await enter_awaitable(value) if inspect.isawaitable(value) else value
 
     # ------------------------------------------------------- what tools do
 
@@ -273,7 +285,7 @@ class Caller:
 
     # ------------------------------------------------------------- finish
 
-    async def _ask_after(self, call: Call, after: Callback, result: ToolResult) -> ToolResult:
+    async def _ask_after(self, call: Call, after: Callback, result: ToolResult) -> ToolResult | None:
         told = AfterToolCallContext(
             self.assistant_message, call.tool_call, call.args, result, result.is_error, call.context
         )
@@ -281,8 +293,11 @@ class Caller:
             answer = await after.call(told, self.abort)
             if answer is not None and not isinstance(answer, AfterToolCallResult):
                 raise TypeError(f"after_tool_call answered {answer!r:.80}, not an AfterToolCallResult or None")
-        except BaseException as error:  # noqa: ASYNC103 - failure_of() raises on what is no failure
-            return error_result(error_text(failure_of(error)), "failed")  # noqa: ASYNC104 - failure_of() raises on what is no failure
+        except BaseException as error:  # noqa: ASYNC103 - Cancelled is raised, the rest is put into the call
+            call.fatal, cancelled, failure = Parts.of(error)
+            if cancelled is not None:
+                raise cancelled from None  # noqa: ASYNC104 - the Cancelled of a split error
+            return None if failure is None else error_result(error_text(failure), "failed")  # noqa: ASYNC104 - not Cancelled
         return result if answer is None else overridden(result, answer)
 
 
@@ -320,6 +335,8 @@ async def nested(caller: Caller, call: Call) -> ToolCallOutcome:
         await caller.prepare(call)
     if call.prepared and not caller.abort.requested:
         await caller.execute(call)
+        if call.fatal is not None:
+            raise call.fatal
     await trio.lowlevel.checkpoint_if_cancelled()
     result = call.outcome if call.outcome is not None else caller.cut_result(call)
     return ToolCallOutcome(call.tool_call, result, result.is_error)

@@ -32,6 +32,12 @@ async def enter_awaitable(awaitable: Any) -> Any:
     return await awaitable
 
 
+async def enter_any(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of the host's that may, for all we know, return something to await."""
+    value = enter_plain(function, *args)
+    return await enter_awaitable(value) if inspect.isawaitable(value) else value
+
+
 def was_entered(error: BaseException) -> bool:
     """Whether an exception comes from behind the door; False if it struck in the doorway itself."""
     traceback = error.__traceback__
@@ -82,8 +88,7 @@ class Callback:
             args = args[:-1]
         if self.is_async:
             return await enter(self.function, *args)
-        value = enter_plain(self.function, *args)
-        return await enter_awaitable(value) if inspect.isawaitable(value) else value
+        return await enter_any(self.function, *args)
 
 
 def host_cancelled() -> bool:

@@ -92,6 +92,8 @@ class Call(Piece):
     """What the body came to, before ``after_tool_call``."""
     raised: Exception | None = None
     """What the body raised; told only where it was cut."""
+    fatal: BaseException | None = None
+    """What came up in it that is neither an Exception nor Cancelled; the run's task raises it."""
     outcome: ToolResult | None = None
     """The final result."""
     through: bool = False
@@ -116,6 +118,12 @@ class Call(Piece):
     """Gets the updates of a call without a deliverer."""
     token: trio.lowlevel.TrioToken | None = None
     """How a thread that the tool started itself gets back."""
+
+    def finish(self) -> None:
+        """The last act of the call's task."""
+        self.through = True
+        if self.post is not None:
+            self.post(self)
 
     def hear_no_more(self) -> None:
         """Let updates be ignored from now on, those too that somebody waits to hand over."""

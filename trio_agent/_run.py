@@ -11,7 +11,6 @@ Cancelled; the failure alone; none after an abort.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, cast, final
@@ -21,7 +20,7 @@ from trio.lowlevel import current_task, in_trio_task
 
 from ._abort import Abort, Cut, Piece, WorkCut
 from ._closing import FinishTurn, missing, missing_work
-from ._door import Callback, Parts, enter, enter_awaitable, enter_plain, host_cancelled, was_entered
+from ._door import Callback, Parts, enter, enter_any, host_cancelled, was_entered
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
 from ._messages import AgentMessage, AssistantMessage
@@ -34,11 +33,13 @@ from ._transcript import MessageView
 class Listeners(Protocol):
     """Who is told, and the state that is kept for them."""
 
-    def reduce(self, event: AgentEvent) -> None:
-        """Let the state contain an event; never raises."""
+    @property
+    def reduce(self) -> Callable[[AgentEvent], None]:
+        """Lets the state contain an event; never raises."""
         ...
 
-    def of(self, event_type: type) -> Sequence[Callback]:
+    @property
+    def of(self) -> Callable[[type], Sequence[Callback]]:
         """Those who are told events of a type, in their order."""
         ...
 
@@ -58,7 +59,7 @@ class Run:
         """Whether the normal course is over."""
         self.stop_requested = False
         """Whether the run shall end after the current turn."""
-        self._listeners = listeners
+        self._reduce, self._of = listeners.reduce, listeners.of
         self._hooks: dict[Callable[..., Any], Callback] = {}
         # The event that is being told, and to whom it still has to be.
         self._event: AgentEvent | None = None
@@ -78,9 +79,9 @@ class Run:
     def _apply(self, event: AgentEvent) -> None:
         if type(event) in RECORDED:
             self.record.apply(event)
-        self._listeners.reduce(event)
+        self._reduce(event)
         self._event = event
-        self._queue = self._listeners.of(type(event))
+        self._queue = self._of(type(event))
         self._next = 0
 
     async def _tell(self, *, plain_only: bool = False) -> None:
@@ -98,9 +99,7 @@ class Run:
                 if listener.is_async:  # straight to the door: this is the most frequent call of all
                     await enter(listener.function, *args)
                 else:
-                    value = enter_plain(listener.function, *args)
-                    if value is not None and inspect.isawaitable(value):
-                        await enter_awaitable(value)
+                    await enter_any(listener.function, *args)
             except Exception as error:
                 noted = self._note_failure(error)
                 failed = failed or noted

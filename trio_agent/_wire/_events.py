@@ -250,6 +250,7 @@ class EventDecoder:
         builder.response_id = message.response_id
         builder.raw_stop_reason = message.raw_stop_reason
         builder.usage = message.usage
+        builder.timestamp = message.timestamp
         for block in message.content:
             if type(block) is TextContent:
                 builder.text_start()
