@@ -382,19 +382,22 @@ async def test_many_callers_that_share_a_limiter_with_their_inner_tool_come_to_a
     assert_run(seen, ["o1", "o2"])
 
 
-async def test_a_nested_call_takes_no_slot_of_max_parallel_tools(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_a_nested_call_takes_no_slot_of_max_parallel_tools(slots: int, autojump_clock: MockClock) -> None:
     outcomes: list[ToolCallOutcome] = []
     log = Log()
     agent, _, seen = agent_of(
-        [calling("outer"), "Done."],
+        [[call("o1", "outer"), call("o2", "outer"), call("o3", "outer")], "Done."],
         caller("outer", "inner", outcomes, log),
         sleeper("inner", 1, log),
-        max_parallel_tools=1,
+        max_parallel_tools=slots,
     )
-    with trio.fail_after(10):
+    with trio.move_on_after(10) as scope:
         await agent.prompt("Go.")
-    assert not outcomes[0].is_error
-    assert_run(seen, ["outer"])
+    assert not scope.cancelled_caught, "it waits for itself"
+    assert [outcome.is_error for outcome in outcomes] == [False] * 3
+    assert log.now() == {1: 3, 2: 2}[slots]
+    assert_run(seen, ["o1", "o2", "o3"])
 
 
 @pytest.mark.parametrize("slots", [1, 2])

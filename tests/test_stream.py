@@ -563,8 +563,8 @@ def test_a_delta_behind_a_million_characters_allocates_no_more_than_the_first(ki
     assert peak - before < 5_000
 
 
-def test_reading_each_partial_in_order_joins_each_piece_once() -> None:
-    # A terminal that shows the answer so far asks at every event; asking in order must not start over.
+def test_asking_for_each_partial_in_order_never_starts_over() -> None:
+    # A terminal that shows the answer so far asks at every event.
     def cost_of_last(length: int) -> int:
         builder = MessageBuilder()
         builder.text_start()

@@ -39,14 +39,15 @@ def root(tmp_path: Path) -> Path:
 
 
 def workers() -> list[str]:
-    """The search processes that run, by their command lines."""
+    """The search processes that this one has started and that still run, by their command lines."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+            line = (entry / "cmdline").read_bytes()
+            parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[1]
         except OSError:
             continue
-        if b"_grep.py" in line:
+        if b"_grep.py" in line and int(parent) == os.getpid():
             found.append(line.decode())
     return found
 

@@ -280,8 +280,10 @@ class Caller:
     @trio.lowlevel.enable_ki_protection
     async def run_nested(self, call: Call, tool_call: ToolCall) -> ToolCallOutcome:
         """Run another tool, with the same hooks."""
-        # An Abort of its own: a cut of the run reaches the inner call through the scope of the outer one.
-        return await nested(self, Call(Abort(), tool_call, call.context, call.depth + 1))
+        # No slot: the outer call holds one and would wait for itself. And an Abort of its own: a cut of the
+        # run reaches the inner call through the scope of the outer one.
+        inner = self if self.slots is None else attrs.evolve(self, slots=None)
+        return await nested(inner, Call(Abort(), tool_call, call.context, call.depth + 1))
 
     # ------------------------------------------------------------- finish
 

@@ -12,7 +12,7 @@ import trio
 
 from trio_agent._agent import Agent
 from trio_agent._errors import FormatError
-from trio_agent._events import AgentEvent, AgentStart
+from trio_agent._events import AgentEvent
 from trio_agent._messages import AgentMessage
 from trio_agent.tools import read_file, run_command, search_text
 
@@ -153,9 +153,6 @@ class _Session:
         return self._verdict()
 
     async def _tell(self, event: AgentEvent) -> None:
-        if type(event) is AgentStart and self._code:
-            # The cause came before there was a run to abort.
-            self._agent.abort(self._reason)
         await self._output.write(self._view.show(event))
 
     async def _listen(self, arrivals: AsyncIterator[int]) -> None:
@@ -169,6 +166,7 @@ class _Session:
             self._code = 128 + number
             self._reason = f"interrupted by {signal.Signals(number).name}"
             if number == signal.SIGINT:
+                # There is a run to abort: prompt() begins one before its first checkpoint.
                 self._agent.abort(self._reason)
             else:
                 self._hard.cancel(reason=self._reason)
