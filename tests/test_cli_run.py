@@ -369,7 +369,8 @@ def test_a_reader_that_does_not_read_cannot_hold_up_the_end(
     here: Path, start: Start, mark: str, number: signal.Signals
 ) -> None:
     """Slow: a real pipe is full for a while."""
-    program = start("--json", "--save", "t.json", f'run "sleep {mark}"; {"run 'seq 100000'; " * 4}run "sleep {mark}"')
+    noise = 'run "seq 100000"; ' * 4  # more than a pipe holds
+    program = start("--json", "--save", "t.json", f'run "sleep {mark}"; {noise}run "sleep {mark}"')
     until(lambda: len(sleeping(mark)) == 2)
     time.sleep(0.3)
     program.send_signal(number)

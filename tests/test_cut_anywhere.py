@@ -292,39 +292,41 @@ async def test_a_message_at_any_step_is_taken_or_the_run_had_ended(queue: str, a
     assert await at_every_step("parallel", check) > 60
 
 
+async def press_at(number: int, mode: str, kept: dict[str, Any]) -> None:
+    """Prompt in Trio's main task, and let SIGINT come at a step of the scheduler if the run lasts until then."""
+    scene = kept["scene"] = Scene(**MODES[mode])
+
+    @trio.lowlevel.enable_ki_protection
+    async def press() -> None:
+        for _ in range(number):
+            await step()
+        if scene.agent.state.is_streaming:
+            kept["pressed"] = True
+            signal.raise_signal(signal.SIGINT)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(press)
+        try:
+            await scene.agent.prompt("Go.")
+        except BaseException as error:
+            kept["raised"] = error
+            raise
+
+
 @every_mode
 def test_a_key_interrupt_at_any_step(mode: str) -> None:
     """A real SIGINT, which Trio hands to the run's own task: bare, and the invariants hold."""
     steps = 0
     for number in range(1, 1000):
         kept: dict[str, Any] = {}
-
-        async def main(number: int = number, kept: dict[str, Any] = kept) -> None:
-            @trio.lowlevel.enable_ki_protection
-            async def press() -> None:
-                for _ in range(number):
-                    await step()
-                if scene.agent.state.is_streaming:
-                    kept["pressed"] = True
-                    signal.raise_signal(signal.SIGINT)
-
-            scene = kept["scene"] = Scene(**MODES[mode])
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(press)
-                try:
-                    await scene.agent.prompt("Go.")
-                except BaseException as error:
-                    kept["raised"] = error
-                    raise
-
-        error: BaseException | None = None
+        came_out: BaseException | None = None
         with seeded_scheduler(number):
             try:
-                trio.run(main, clock=MockClock(autojump_threshold=0))
-            except (BaseExceptionGroup, KeyboardInterrupt) as raised:
-                error = raised
-        if isinstance(error, BaseExceptionGroup):  # the nursery of this test wraps what prompt() raised
-            assert error.split(KeyboardInterrupt)[1] is None
+                trio.run(press_at, number, mode, kept, clock=MockClock(autojump_threshold=0))
+            except (BaseExceptionGroup, KeyboardInterrupt) as error:
+                came_out = error
+        if isinstance(came_out, BaseExceptionGroup):  # the nursery of this test wraps what prompt() raised
+            assert came_out.split(KeyboardInterrupt)[1] is None
         scene: Scene = kept["scene"]
         scene.assert_invariants()
         if "pressed" not in kept:

@@ -7,6 +7,7 @@ import json
 import pickle
 import random
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 import attrs
@@ -440,6 +441,12 @@ def test_a_bad_document_is_refused_with_its_place_and_value(document: Any, place
         message_from_json(document)
     assert place in str(caught.value)
     assert value in str(caught.value)
+
+
+def test_any_mapping_is_an_object() -> None:
+    block = MappingProxyType({"type": "text", "text": "Hi"})
+    document = MappingProxyType({"role": "user", "content": [block], "timestamp": 1, "x": 5})
+    assert message_from_json(document) == UserMessage("Hi", timestamp=1, extra={"x": 5})
 
 
 def test_a_long_value_does_not_flood_the_error() -> None:

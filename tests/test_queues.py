@@ -11,10 +11,26 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from kit import call, sleeper
 from trio.testing import MockClock, assert_checkpoints, assert_no_checkpoints, wait_all_tasks_blocked
 
-from trio_agent import AgentMessage, PendingMessageQueue, QueueFullError, QueueMode, UsageError, UserMessage
-from trio_agent.testing import seeded_scheduler
+from trio_agent import (
+    Abort,
+    AgentContext,
+    AgentEvent,
+    AgentMessage,
+    LoopConfig,
+    MessageEnd,
+    MessageStart,
+    PendingMessageQueue,
+    QueueFullError,
+    QueueMode,
+    ToolResultMessage,
+    UsageError,
+    UserMessage,
+    run_agent_loop,
+)
+from trio_agent.testing import ScriptedModel, seeded_scheduler
 
 
 def said(*texts: str) -> list[AgentMessage]:
@@ -368,6 +384,49 @@ def test_a_queue_works_outside_of_trio() -> None:
 
     assert trio.run(use) == ["b", "a", "c"]
     assert trio.run(use) == ["c"]
+
+
+# --------------------------------------------------------- in a bare loop
+
+
+async def test_a_queue_may_be_given_to_a_loop_as_it_is(autojump_clock: MockClock) -> None:
+    queue, abort, told = PendingMessageQueue(), Abort(), list[AgentMessage]()
+    queue.put(said("a", "b", "c"))
+
+    def emit(event: AgentEvent) -> None:
+        if isinstance(event, MessageEnd):
+            told.append(event.message)
+            if isinstance(event.message, ToolResultMessage):
+                abort.request("enough")
+
+    context = AgentContext((), [sleeper("t", 1)])
+    model = ScriptedModel([call("c1", "t"), "Never."])
+    config = LoopConfig(model=model, get_steering_messages=queue)
+    new = await run_agent_loop(said("Go."), context, config, emit, abort=abort)
+    assert new == told
+    # The first went in; what the run did not take is in the queue, in order.
+    assert [message.text for message in told if isinstance(message, UserMessage)] == ["Go.", "a"]
+    assert texts(left_in(queue)) == ["b", "c"]
+
+
+async def test_what_a_loop_had_drained_when_it_was_cut_goes_back_to_its_queue(autojump_clock: MockClock) -> None:
+    queue, told = PendingMessageQueue("all"), list[AgentMessage]()
+    queue.put(said("a", "b", "c"))
+
+    async def emit(event: AgentEvent) -> None:
+        if isinstance(event, MessageEnd):
+            told.append(event.message)
+        if isinstance(event, MessageStart) and texts([event.message]) == ["b"]:
+            await trio.sleep(10)
+
+    config = LoopConfig(model=ScriptedModel(["Never."]), get_steering_messages=queue)
+    with trio.move_on_after(1) as scope:
+        await run_agent_loop(said("Go."), AgentContext(), config, emit)
+    assert scope.cancelled_caught
+    # From its message_start on a message counts as taken (design 7.4).
+    assert [message.text for message in told if isinstance(message, UserMessage)] == ["Go.", "a", "b"]
+    assert len(queue) == 1
+    assert texts(left_in(queue)) == ["c"]
 
 
 # ------------------------------------------------------- all interleavings

@@ -1,0 +1,172 @@
+"""How Sphinx builds this documentation: ``python -W error -m sphinx -W -n docs docs/_build``, without a network."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.pycode import ModuleAnalyzer
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import trio_agent  # noqa: E402 - the source beside this folder comes first
+import trio_agent.testing  # noqa: E402
+import trio_agent.tools  # noqa: E402
+
+PUBLIC = (trio_agent, trio_agent.testing, trio_agent.tools)
+
+project = "trio_agent"
+author = "the authors of trio_agent"
+project_copyright = "the authors of trio_agent, MIT licence"
+version = release = trio_agent.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",  # the reference, out of the docstrings
+    "sphinx.ext.napoleon",  # which are in Google's style
+    "sphinx.ext.intersphinx",  # links to Python and Trio
+    "sphinxcontrib_trio",  # shows `await f()` and `async with g()`
+    "myst_parser",  # pages in Markdown
+]
+exclude_patterns = ["_build", "inventories"]
+default_role = "obj"
+nitpicky = True
+# Sphinx 9.0's napoleon uses what Sphinx 9.0's autodoc has deprecated; `python -W error` would end at it.
+warnings.filterwarnings("ignore", message="The mapping interface for autodoc options")
+napoleon_numpy_docstring = False
+language = "en"
+
+html_theme = "furo"
+html_title = f"trio_agent {version}"
+html_static_path = ["_static"]
+html_css_files = ["own.css"]
+html_theme_options = {"navigation_with_keys": True}
+html_copy_source = False
+html_show_sphinx = False
+pygments_style = "sphinx"
+pygments_dark_style = "monokai"
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "deflist"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_inherit_docstrings = False
+autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": False}
+python_use_unqualified_type_names = True
+python_display_short_literal_types = True
+maximum_signature_line_length = 90
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+# Only the names that the pages refer to; in the first format of inventories, which is plain text. Building
+# needs no network this way, and a reference to a name that is not listed there is an error.
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3/", "inventories/python.txt"),
+    "trio": ("https://trio.readthedocs.io/en/stable/", "inventories/trio.txt"),
+}
+intersphinx_disabled_reftypes = ["std:*"]
+
+
+# ------------------------------------------------- docstrings of re-exported names
+
+_ALIASES: dict[str, str] = {}
+"""Every public name, and every path under which an annotation may name it, to its public path."""
+
+
+def _modules(package: Any) -> list[str]:
+    found = pkgutil.walk_packages(package.__path__, f"{package.__name__}._")
+    del found
+    names = []
+    for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        last = info.name.rpartition(".")[2]
+        if not last.startswith("_") or last == "__main__" or last == "_grep":
+            continue
+        names.append(info.name)
+        if info.ispkg:
+            names.extend(_modules(importlib.import_module(info.name)))
+    return names
+
+
+def _show_at_public_paths() -> None:
+    """Let autodoc find what stands behind fields and aliases.
+
+    The names carry their public path as ``__module__``, as in Trio; the strings behind attrs fields and
+    aliases stand in the modules where they are written. So these are read for the package, too.
+    """
+    for package in PUBLIC:
+        public = {name for name in vars(package) if not name.startswith("_")}
+        whole = ModuleAnalyzer.for_module(package.__name__)
+        whole.analyze()
+        for name in _modules(package):
+            part = ModuleAnalyzer.for_module(name)
+            part.analyze()
+            base = len(whole.tagorder)
+            whole.attr_docs.update(part.attr_docs)
+            whole.annotations.update(part.annotations)
+            whole.tagorder.update({key: base + order for key, order in part.tagorder.items()})
+            whole.overloads.update(part.overloads)
+            _ALIASES.update({f"{name}.{each}": f"{package.__name__}.{each}" for each in public})
+        _ALIASES.update({each: f"{package.__name__}.{each}" for each in public})
+
+
+_show_at_public_paths()
+
+autodoc_type_aliases = {
+    name: path
+    for name, path in _ALIASES.items()
+    if "." not in name and not isinstance(getattr(importlib.import_module(path.rpartition(".")[0]), name), type)
+}
+
+
+# ------------------------------------------------------------------ references
+
+_SHORT = {
+    "Any": "typing.Any",
+    "AbstractAsyncContextManager": "contextlib.AbstractAsyncContextManager",
+    "Path": "pathlib.Path",
+    **{
+        name: f"collections.abc.{name}"
+        for name in ("AsyncGenerator", "AsyncIterator", "Awaitable", "Callable", "Iterable", "Mapping", "Sequence")
+    },
+}
+"""Names of the standard library as annotations write them."""
+
+_PRIVATE = re.compile(r"^(trio_agent\.\S+\.)?(_\w+|~?_T|~?_R|Validator|PrepareArguments|StreamFn\.?)$")
+"""Names in annotations that are the library's own affair; they are shown and not linked."""
+
+
+def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement) -> Any:
+    """Find what an annotation or docstring names by its short name or by the module where it is written."""
+    if node.get("refdomain") != "py":
+        return None
+    target = node["reftarget"].removeprefix("~")
+    path = _ALIASES.get(target) or _ALIASES.get(".".join(target.rsplit(".", 1)[-1:])) or target
+    python = env.domains.python_domain
+    for name in dict.fromkeys((path, target)):
+        found = python.find_obj(env, None, None, name, "obj", 0)
+        if len(found) == 1:
+            place = found[0][1]
+            return nodes.reference(
+                "", "", content, internal=True, reftitle=name,
+                refuri=app.builder.get_relative_uri(node["refdoc"], place.docname) + f"#{place.node_id}",
+            )  # fmt: skip
+    if target in _SHORT:
+        node["reftarget"] = _SHORT[target]
+        return importlib.import_module("sphinx.ext.intersphinx").missing_reference(app, env, node, content)
+    return content if _PRIVATE.match(target) else None
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("missing-reference", _resolve, priority=400)

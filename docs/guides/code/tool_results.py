@@ -1,0 +1,58 @@
+import attrs
+import trio
+
+from trio_agent import AgentContext, ImageContent, TextContent, ToolCall, ToolResult, run_tool_call, tool
+
+
+@attrs.frozen
+class Seat:
+    """A seat in a train."""
+
+    wagon: int
+    number: int
+
+
+@tool
+async def reserve() -> Seat:
+    """Reserve a seat."""
+    return Seat(7, 42)
+
+
+@tool
+async def photograph() -> ToolResult:
+    """Take a picture."""
+    return ToolResult(
+        (TextContent("the station"), ImageContent("aGVsbG8=", "image/png")),
+        details={"camera": "north"},
+        terminate=True,
+    )
+
+
+@tool
+async def look_up(name: str) -> ToolResult:
+    """Look something up, and fail with details."""
+    return ToolResult(f"no entry for {name}", is_error=True, details={"searched": 3})
+
+
+@tool
+async def broken() -> str:
+    """Raise."""
+    raise ConnectionError("the exchange does not answer")
+
+
+async def main() -> None:
+    context = AgentContext(tools=[reserve, photograph, look_up, broken])
+    for call in (
+        ToolCall("c1", "reserve"),
+        ToolCall("c2", "photograph"),
+        ToolCall("c3", "look_up", {"name": "Atlantis"}),
+        ToolCall("c4", "broken"),
+        ToolCall("c5", "look_up", {"nme": "Rome"}),
+        ToolCall("c6", "lookup"),
+    ):
+        outcome = await run_tool_call(call, context=context)
+        result = outcome.result
+        print(call.id, result.is_error, result.error_kind, result.text, result.structured_content, result.details)
+
+
+trio.run(main)
