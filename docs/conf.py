@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
@@ -62,7 +63,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_inherit_docstrings = False
-autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True, "undoc-members": True}
 python_use_unqualified_type_names = True
 python_display_short_literal_types = True
 maximum_signature_line_length = 90
@@ -85,8 +86,6 @@ _ALIASES: dict[str, str] = {}
 
 
 def _modules(package: Any) -> list[str]:
-    found = pkgutil.walk_packages(package.__path__, f"{package.__name__}._")
-    del found
     names = []
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         last = info.name.rpartition(".")[2]
@@ -122,11 +121,48 @@ def _show_at_public_paths() -> None:
 
 _show_at_public_paths()
 
-autodoc_type_aliases = {
-    name: path
-    for name, path in _ALIASES.items()
-    if "." not in name and not isinstance(getattr(importlib.import_module(path.rpartition(".")[0]), name), type)
-}
+# Annotations are shown as they are written: evaluated, an alias would fill three lines.
+
+
+def _as_written(annotation: Any) -> Any:
+    text = annotation if isinstance(annotation, str) else None
+    return annotation if text is None else _Written(text.strip("'\""))
+
+
+class _Written(str):
+    """An annotation whose repr is its text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _signature(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str, str] | None:
+    if signature is None or what not in ("function", "method", "class", "exception") or isinstance(thing, str):
+        return None
+    try:
+        found = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return None
+    parameters = [
+        parameter.replace(annotation=_as_written(parameter.annotation))
+        for number, (key, parameter) in enumerate(found.parameters.items())
+        if not (number == 0 and key in ("self", "cls"))
+    ]
+    text = str(found.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+    back = found.return_annotation
+    if isinstance(thing, type) or not isinstance(back, str):
+        return text.replace("NOTHING", "..."), ""
+    return text, back.strip("'\"")
+
+
+def _text_first(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from taking what stands before a colon for the type of a field."""
+    if what in ("attribute", "data", "property"):
+        lines.insert(0, "")
 
 
 # ------------------------------------------------------------------ references
@@ -167,6 +203,16 @@ def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: no
     return content if _PRIVATE.match(target) else None
 
 
+def _type_is_the_builtin(app: Sphinx, doctree: nodes.document) -> None:
+    """Events have an attribute ``type``, which is not what an annotation means by this name."""
+    for node in doctree.findall(pending_xref):
+        if node.get("reftarget") == "type":
+            node["refspecific"] = False
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("missing-reference", _resolve, priority=400)
+    app.connect("autodoc-process-signature", _signature)
+    app.connect("autodoc-process-docstring", _text_first, priority=400)
+    app.connect("doctree-read", _type_is_the_builtin)

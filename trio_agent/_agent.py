@@ -184,7 +184,7 @@ class Agent(LoopSettings):
 
         Raises:
           BusyError: a run is active.
-          whatever a listener raised, bare; Cancelled; KeyboardInterrupt.
+          Exception: whatever a listener raised, bare; Cancelled and KeyboardInterrupt likewise.
         """
         prompts = self._prompts(prompt, images)
         self._check_idle("prompt()")

@@ -174,7 +174,7 @@ class GetQueuedMessages(Protocol):
 
 
 BeforeToolCall: TypeAlias = Callable[..., _MaybeAwaitable["BeforeToolCallResult | None"]]
-"""``before_tool_call``: ``(BeforeToolCallContext)``; see :class:`LoopSettings`."""
+"""``before_tool_call``: ``(BeforeToolCallContext)``; see :class:`LoopConfig`."""
 AfterToolCall: TypeAlias = Callable[..., _MaybeAwaitable["AfterToolCallResult | None"]]
 """``after_tool_call``: ``(AfterToolCallContext)``."""
 FinishTurn: TypeAlias = Callable[..., _MaybeAwaitable["AgentTurnDecision | None"]]

@@ -238,7 +238,8 @@ async def run_agent_loop(
       the messages that the run added.
 
     Raises:
-      whatever a hook or ``emit`` raises. Failures of the model are answers of stop reason ``error``.
+      Exception: whatever a hook or ``emit`` raises, bare. Failures of the model are answers of stop
+        reason ``error``.
     """
     await trio.lowlevel.checkpoint_if_cancelled()
     run = Run(config, context, OneListener(emit), abort)

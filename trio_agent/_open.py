@@ -349,7 +349,10 @@ class Record:
             return cut.text("Operation", when)
         if self.failure is not None and not self.failed_aborted:
             return f"Operation stopped{when} because the run failed: {error_text(self.failure)}"
-        return f"Operation cancelled by the host{when}"
+        reason = (
+            getattr(self.cancelled, "reason", None) if getattr(self.cancelled, "source", "") == "explicit" else None
+        )
+        return f"Operation cancelled by the host{when}" + (f": {reason}" if reason else "")
 
     def closing_reason(self) -> EndReason:
         """Why a run ends that was cut."""

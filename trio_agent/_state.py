@@ -60,7 +60,7 @@ class RunResult:
         """Do nothing if the run ended well.
 
         Raises:
-          the exception, if there was one.
+          Exception: the one of :attr:`exception`, if there was one.
           RunFailedError: the last answer stopped with ``error`` or ``aborted``.
         """
         if self.exception is not None:

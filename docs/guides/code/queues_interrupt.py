@@ -12,7 +12,7 @@ async def dig(metres: int) -> str:
 
 
 async def main() -> None:
-    model = ScriptedModel([ToolCall("c1", "dig", {"metres": 60}), "I stopped."])
+    model = ScriptedModel([ToolCall("c1", "dig", {"metres": 60}), "I stopped.", "It went well."])
     agent = Agent(model, tools=[dig])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.prompt, "Dig as deep as you can.")

@@ -12,7 +12,7 @@ async def main() -> None:
     model = ScriptedModel(["Hello.", "Both.", "Last.", "Later."])
     agent = Agent(model, steering_mode="all")
     agent.follow_up("third")
-    agent.steer(["first", "second"])
+    agent.steer([UserMessage("first"), UserMessage("second")])
     print("next:", said(agent.peek_queued_messages()))
     await agent.prompt("Hi.")
     for request in model.requests:
