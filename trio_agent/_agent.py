@@ -76,11 +76,14 @@ class _Listeners:
 
 
 def _checked_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    tools = tuple(tools)
+    by_name: dict[str, Tool] = {}
     for tool in tools:
         if not isinstance(tool, Tool):
             raise UsageError(f"{tool!r:.80} is no Tool; make one with the decorator @tool or with Tool(...)")
-    return tools
+        if tool.name in by_name:
+            raise UsageError(f"two tools are called {tool.name!r}; give one of them another name")
+        by_name[tool.name] = tool
+    return tuple(by_name.values())
 
 
 @final

@@ -206,7 +206,9 @@ def changes_declared(replay: Replay, tools: Sequence[_Declared], pending: Sequen
         for message in result[:at]:
             ahead.apply(message)
         declared = ahead.tools
-    wanted = {tool.declaration.name: tool.declaration for tool in tools}
+    wanted: dict[str, ToolDeclaration] = {}
+    for tool in tools:
+        wanted.setdefault(tool.declaration.name, tool.declaration)  # of two of one name the first is called
     added = tuple(tool for name, tool in wanted.items() if not _same_tool(declared.get(name), tool))
     removed = tuple(name for name, tool in declared.items() if not _same_tool(wanted.get(name), tool))
     if at is not None:
