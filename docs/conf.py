@@ -41,8 +41,8 @@ extensions = [
 exclude_patterns = ["_build", "inventories"]
 default_role = "obj"
 nitpicky = True
-# Sphinx 9.0's napoleon uses what Sphinx 9.0's autodoc has deprecated; `python -W error` would end at it.
-warnings.filterwarnings("ignore", message="The mapping interface for autodoc options")
+# What Sphinx 9 has deprecated is still used by its own napoleon and by MyST; `python -W error` would end there.
+warnings.filterwarnings("ignore", message=r".*(removed in Sphinx|Sphinx API modifications)")
 napoleon_numpy_docstring = False
 language = "en"
 
@@ -89,7 +89,7 @@ def _modules(package: Any) -> list[str]:
     names = []
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         last = info.name.rpartition(".")[2]
-        if not last.startswith("_") or last == "__main__" or last == "_grep":
+        if not last.startswith("_") or last in {"__main__", "_grep"}:
             continue
         names.append(info.name)
         if info.ispkg:
@@ -138,10 +138,9 @@ class _Written(str):
         return str(self)
 
 
-def _signature(
-    app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str | None, returns: str | None
-) -> tuple[str, str] | None:
-    if signature is None or what not in ("function", "method", "class", "exception") or isinstance(thing, str):
+def _signature(*event: Any) -> tuple[str, str] | None:
+    _, what, _, thing, _, signature, _ = event
+    if signature is None or what not in ("function", "method", "class", "exception"):
         return None
     try:
         found = inspect.signature(thing)
@@ -156,13 +155,17 @@ def _signature(
     back = found.return_annotation
     if isinstance(thing, type) or not isinstance(back, str):
         return text.replace("NOTHING", "..."), ""
-    return text, back.strip("'\"")
+    # Of a context manager what its block gets.
+    block = re.fullmatch(r"(?:AsyncGenerator|Generator|AbstractAsyncContextManager)\[(.*)\]", back)
+    back = back if block is None else block[1]
+    return text, "" if back == "None" else back
 
 
-def _text_first(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+def _text_first(*event: Any) -> None:
     """Keep napoleon from taking what stands before a colon for the type of a field."""
+    _, what, _, _, _, lines = event
     if what in ("attribute", "data", "property"):
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]
 
 
 # ------------------------------------------------------------------ references
@@ -178,8 +181,11 @@ _SHORT = {
 }
 """Names of the standard library as annotations write them."""
 
-_PRIVATE = re.compile(r"^(trio_agent\.\S+\.)?(_\w+|~?_T|~?_R|Validator|PrepareArguments|StreamFn\.?)$")
-"""Names in annotations that are the library's own affair; they are shown and not linked."""
+_PRIVATE = re.compile(
+    r"(trio_agent\.\S+\.)?(_\w+|Validator|PrepareArguments|Action|ListenerScript|ModelTurn|Rule|Settings|ToolScript)$"
+    r"|.* \| None$"  # text within an alias
+)
+"""What annotations name that is the library's own affair; it is shown and not linked."""
 
 
 def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement) -> Any:
@@ -190,7 +196,7 @@ def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: no
     path = _ALIASES.get(target) or _ALIASES.get(".".join(target.rsplit(".", 1)[-1:])) or target
     python = env.domains.python_domain
     for name in dict.fromkeys((path, target)):
-        found = python.find_obj(env, None, None, name, "obj", 0)
+        found = python.find_obj(env, "", "", name, "obj", 0)
         if len(found) == 1:
             place = found[0][1]
             return nodes.reference(
@@ -207,7 +213,7 @@ def _type_is_the_builtin(app: Sphinx, doctree: nodes.document) -> None:
     """Events have an attribute ``type``, which is not what an annotation means by this name."""
     for node in doctree.findall(pending_xref):
         if node.get("reftarget") == "type":
-            node["refspecific"] = False
+            node.attributes.pop("refspecific", None)
 
 
 def setup(app: Sphinx) -> None:

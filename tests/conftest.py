@@ -1,8 +1,9 @@
-"""What all tests share with pytest: failures of async tests come out bare."""
+"""What all tests share with pytest: failures of async tests come out bare; a SIGINT that works."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -20,3 +21,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
             raise
         failure = group.exceptions[0]
     raise failure
+
+
+@pytest.fixture
+def sigint() -> Iterator[None]:
+    """Python's own handler of SIGINT, which Trio builds on; a shell starts background jobs without it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -279,7 +279,7 @@ async def test_an_interrupt_passes_before_every_other_cause(
 
 
 @pytest.mark.parametrize("where", ["tool", "stream", "hook", "listener"])
-def test_a_real_sigint_closes_the_run_and_comes_out_bare(where: str) -> None:
+def test_a_real_sigint_closes_the_run_and_comes_out_bare(where: str, sigint: None) -> None:
     """Delivered by Python's handler wherever the run's task is; no group, nobody's result."""
     outcome: dict[str, Any] = {}
 
@@ -326,7 +326,7 @@ def test_a_real_sigint_closes_the_run_and_comes_out_bare(where: str) -> None:
     assert seen.end.end_reason == "cancelled"
 
 
-def test_an_interrupt_that_strikes_in_a_plain_tool_is_no_result() -> None:
+def test_an_interrupt_that_strikes_in_a_plain_tool_is_no_result(sigint: None) -> None:
     """The door opens the protection: a tool that computes for long can be interrupted in the middle."""
     outcome: dict[str, Any] = {}
 

@@ -314,7 +314,7 @@ async def press_at(number: int, mode: str, kept: dict[str, Any]) -> None:
 
 
 @every_mode
-def test_a_key_interrupt_at_any_step(mode: str) -> None:
+def test_a_key_interrupt_at_any_step(mode: str, sigint: None) -> None:
     """A real SIGINT, which Trio hands to the run's own task: bare, and the invariants hold."""
     steps = 0
     for number in range(1, 1000):

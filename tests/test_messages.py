@@ -443,12 +443,6 @@ def test_a_bad_document_is_refused_with_its_place_and_value(document: Any, place
     assert value in str(caught.value)
 
 
-def test_any_mapping_is_an_object() -> None:
-    block = MappingProxyType({"type": "text", "text": "Hi"})
-    document = MappingProxyType({"role": "user", "content": [block], "timestamp": 1, "x": 5})
-    assert message_from_json(document) == UserMessage("Hi", timestamp=1, extra={"x": 5})
-
-
 def test_a_long_value_does_not_flood_the_error() -> None:
     with pytest.raises(FormatError) as caught:
         message_from_json({"role": "user", "content": [{"type": "text", "text": ["x" * 10_000]}]})
@@ -607,3 +601,9 @@ def test_usage_adds_up() -> None:
 def test_an_image_is_not_shown_in_full() -> None:
     assert "100000 characters" in repr(ImageContent("x" * 100_000, "image/png"))
     assert len(repr(ImageContent("x" * 100_000, "image/png"))) < 200
+
+
+def test_any_mapping_is_an_object() -> None:
+    block = MappingProxyType({"type": "text", "text": "Hi"})
+    document = MappingProxyType({"role": "user", "content": [block], "timestamp": 1, "x": 5})
+    assert message_from_json(document) == UserMessage("Hi", timestamp=1, extra={"x": 5})

@@ -66,7 +66,7 @@ def _typed(kind: type | tuple[type, ...], wanted: str) -> Decode:
 
 
 string = _typed(str, "a string")
-object_ = _typed(dict, "an object")
+object_ = _typed(Mapping, "an object")
 boolean = _typed(bool, "true or false")
 
 
@@ -128,7 +128,7 @@ def blocks(value: Any, where: str) -> Any:
 
 
 def _block(data: Any, where: str) -> Any:
-    cls = BLOCKS.get(str(data.get("type"))) if isinstance(data, dict) else None
+    cls = BLOCKS.get(str(data.get("type"))) if isinstance(data, Mapping) else None
     if cls is None:
         raise wrong(where, data, f"a content block whose type is one of {', '.join(BLOCKS)}")
     return decode_object(cls, data, where, "type")
@@ -144,7 +144,7 @@ def _system_text(value: Any, where: str) -> Any:
 
 
 def _removed_name(value: Any, where: str) -> Any:
-    return string(value.get("name") if isinstance(value, dict) else value, where)
+    return string(value.get("name") if isinstance(value, Mapping) else value, where)
 
 
 def _stop_reason(value: Any, where: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trio_agent._errors import FormatError
@@ -25,7 +25,7 @@ def transcript_from_json(data: Any) -> list[AgentMessage]:
     Raises:
       FormatError: it is no transcript, or one of a version that this library does not read.
     """
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise FormatError(f'this is no transcript: an object with "format": {FORMAT!r} is wanted')
     if data.get("version") != VERSION:
         raise FormatError(f"the transcript has version {data.get('version')!r}; this release reads version {VERSION}")

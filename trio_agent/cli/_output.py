@@ -7,13 +7,16 @@ import math
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable
 from typing import final
 
 import click
 import trio
 
-__all__ = ["Output", "complain", "without_controls"]
+from ._exit import ExitCode
+
+__all__ = ["Output", "complain", "output_failed", "tell", "without_controls"]
 
 _CHUNK = 4096
 """A pipe that is ready takes as much without waiting (PIPE_BUF)."""
@@ -35,6 +38,7 @@ class Output:
         self._waiting: trio.CancelScope | None = None
         # What a cancellation left unwritten: it goes ahead of the next, so that no line is cut.
         self._pending = bytearray()
+        self._turn = trio.Lock()  # only one task may wait for a descriptor
         self.closed = fd is None
         """True once nothing is written any more."""
         self.error: OSError | None = None
@@ -49,9 +53,18 @@ class Output:
         if self._waiting is not None:
             self._waiting.deadline = trio.current_time() + seconds
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is writing, or something waits to be written."""
+        return bool(self._pending)
+
     async def write(self, data: bytes) -> None:
-        """Write all of it. Cancelled, the rest stays for the next time."""
+        """Write all of it, behind what is being written. Cancelled, the rest stays for the next time."""
         self._pending += data
+        async with self._turn:
+            await self._write()
+
+    async def _write(self) -> None:
         try:
             while self._pending and not self.closed:
                 if self._can_wait:
@@ -84,6 +97,33 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def without_controls(text: str) -> str:
     """Text with control characters written out, for what a model or tool says is no command to a terminal."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def tell(text: str) -> int:
+    """Print a text on standard output, for commands that do nothing else; the exit code.
+
+    Nobody who reads, a full disk and the like are no traceback.
+    """
+    if sys.stdout is None:
+        return ExitCode.OUTPUT_CLOSED
+    try:
+        sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        return output_failed(error)
+    return ExitCode.DONE
+
+
+def output_failed(error: OSError) -> int:
+    """Say, unless the reader just went away, that standard output cannot be written; the exit code."""
+    # What is still in its buffer would fail once more when the interpreter ends.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.OUTPUT_CLOSED
+    complain(f"cannot write the output: {error.strerror or error}")
+    return ExitCode.FAILED
 
 
 def complain(text: str) -> None:

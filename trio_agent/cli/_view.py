@@ -1,14 +1,11 @@
-"""What a run looks like: as JSON, as plain text, or on a terminal."""
+"""What a run looks like: as JSON or as plain text; ``_terminal`` is what a terminal shows."""
 
 from __future__ import annotations
 
-import io
 import sys
-import time
-from collections.abc import Mapping
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
-from trio_agent._events import AgentEvent, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
+from trio_agent._events import AgentEvent, MessageEnd, MessageUpdate
 from trio_agent._messages import AssistantMessage
 from trio_agent._stream import TextDelta
 from trio_agent._wire import event_to_json
@@ -16,7 +13,7 @@ from trio_agent._wire import event_to_json
 from ._output import without_controls
 from ._transcripts import json_text
 
-__all__ = ["JsonView", "PlainView", "TerminalView", "View"]
+__all__ = ["JsonView", "PlainView", "View"]
 
 
 class View(Protocol):
@@ -29,13 +26,14 @@ class View(Protocol):
 
 @final
 class JsonView:
-    """One event per line."""
+    """One event per line; ``trio-agent schema`` describes it."""
 
     def show(self, event: AgentEvent) -> bytes:
         """The event as a line of JSON."""
         return (json_text(event_to_json(event)) + "\n").encode("ascii")
 
 
+@final
 class PlainView:
     """What the model says, as it comes, and nothing else."""
 
@@ -60,42 +58,3 @@ class PlainView:
             self._said = ""
             return rest + ("\n" if last and not last.endswith("\n") else "")
         return ""
-
-
-@final
-class TerminalView(PlainView):
-    """What the model says, and a line when a tool starts and ends."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from rich.console import Console  # noqa: PLC0415 - 30 ms that a pipe does not need
-
-        # Into a string: rich must not write to the terminal itself, which may be gone or not be read.
-        self._lines = io.StringIO()
-        self._console = Console(file=self._lines, force_terminal=True, highlight=False)
-        self._started: dict[str, float] = {}
-
-    def _text(self, event: AgentEvent) -> str:
-        if type(event) is ToolExecutionStart:
-            self._started[event.tool_call_id] = time.monotonic()
-            return self._line(f"> {event.tool_name} {_arguments(event.args)}", "cyan")
-        if type(event) is ToolExecutionEnd:
-            seconds = time.monotonic() - self._started.pop(event.tool_call_id, time.monotonic())
-            lines = event.result.text.splitlines() or [""]
-            verdict, style = ("error", "red") if event.is_error else ("ok", "green")
-            return self._line(f"< {event.tool_name} {verdict}, {seconds:.1f} s  {lines[-1]}", style)
-        return super()._text(event)
-
-    def _line(self, text: str, style: str) -> str:
-        from rich.text import Text  # noqa: PLC0415 - as above
-
-        one_line = without_controls(" ".join(text.split("\n")))
-        self._console.print(Text(one_line, style), no_wrap=True, overflow="ellipsis", crop=True)
-        line = self._lines.getvalue()
-        self._lines.seek(0)
-        self._lines.truncate()
-        return line
-
-
-def _arguments(args: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={value if isinstance(value, str) else json_text(value)}" for key, value in args.items())

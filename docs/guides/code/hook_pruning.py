@@ -25,7 +25,9 @@ def prune(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
 
 
 async def main() -> None:
-    model = ScriptedModel([ToolCall("c1", "read_page", {"number": 1}), ToolCall("c2", "read_page", {"number": 2}), "Read."])
+    model = ScriptedModel(
+        [ToolCall("c1", "read_page", {"number": 1}), ToolCall("c2", "read_page", {"number": 2}), "Read."]
+    )
     agent = Agent(model, tools=[read_page], transform_context=prune)
     await agent.prompt("Read the book.")
     for title, messages in (("the model saw", model.requests[-1].messages), ("the transcript holds", agent.messages)):

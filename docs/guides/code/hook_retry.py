@@ -15,7 +15,9 @@ def is_json(text: str) -> bool:
 
 
 async def main() -> None:
-    model = ScriptedModel(["Sure! Here is it.", '{"city": "Rome"}', ConnectionError("line is down"), '{"city": "Oslo"}'])
+    model = ScriptedModel(
+        ["Sure! Here is it.", '{"city": "Rome"}', ConnectionError("line is down"), '{"city": "Oslo"}']
+    )
     agent = Agent(model)
 
     def ask_again(turn: AgentTurnContext) -> AgentTurnDecision | None:

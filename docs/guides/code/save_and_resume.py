@@ -3,7 +3,15 @@ from pathlib import Path
 
 import trio
 
-from trio_agent import Agent, AssistantMessage, ToolCall, repair_transcript, tool, transcript_from_json, transcript_to_json
+from trio_agent import (
+    Agent,
+    AssistantMessage,
+    ToolCall,
+    repair_transcript,
+    tool,
+    transcript_from_json,
+    transcript_to_json,
+)
 from trio_agent.testing import ScriptedModel
 
 FILE = trio.Path("conversation.json")

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import trio
@@ -32,12 +31,14 @@ def for_the_model(messages: Sequence[AgentMessage]) -> list[Message]:
 
 
 async def main() -> None:
-    register_message_type("note", Note)
+    register_message_type(
+        Note, "note", to_json=lambda note: {"text": note.text}, from_json=lambda data: Note(data["text"])
+    )
     model = ScriptedModel(["I see."])
     agent = Agent(model, convert_to_llm=for_the_model)
     await agent.prompt([Note("the user is in a hurry"), UserMessage("Hello")])
     print([message.text for message in model.requests[0].messages if isinstance(message, UserMessage)])
-    saved: dict[str, Any] = transcript_to_json(agent.messages)
+    saved = transcript_to_json(agent.messages)
     print(transcript_from_json(saved)[0])
 
 

@@ -4,7 +4,7 @@ import trio
 from trio_agent import Agent, AgentEvent, ModelRequest, StopReason, ToolCall, ToolResultMessage, UserMessage, tool
 from trio_agent.testing import ScriptedModel, ScriptNotExhaustedError
 
-pytestmark = pytest.mark.trio
+pytestmark = pytest.mark.trio  # each test of this file is an async function
 
 
 @tool

@@ -22,9 +22,7 @@ async def reserve() -> Seat:
 async def photograph() -> ToolResult:
     """Take a picture."""
     return ToolResult(
-        (TextContent("the station"), ImageContent("aGVsbG8=", "image/png")),
-        details={"camera": "north"},
-        terminate=True,
+        (TextContent("the station"), ImageContent("aGVsbG8=", "image/png")), details={"camera": "north"}, terminate=True
     )
 
 

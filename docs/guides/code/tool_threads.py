@@ -13,7 +13,8 @@ def digest(rounds: int, ctx: ToolContext) -> str:
     for number in range(1, rounds + 1):
         value = hashlib.sha256(value).digest()
         if number % 1000 == 0:
-            ctx.update_from_thread(f"{number} rounds")  # a cut of the call comes out here
+            trio.from_thread.check_cancelled()  # raises trio.Cancelled if the call was cut
+            ctx.update_from_thread(f"{number} rounds")
     return value.hex()[:8]
 
 

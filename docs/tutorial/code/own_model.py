@@ -19,9 +19,10 @@ class Parrot:
         builder = MessageBuilder(request, api="parrot")
         await sink.send(builder.start())
         await sink.send(builder.text_start())
-        for word in said.split():
+        for word in said.split(" "):
             await trio.sleep(0.1)
-            await sink.send(builder.text_delta(word + " "))
+            await sink.send(builder.text_delta(f"{word}... "))
+        await sink.send(builder.text_delta("krah!"))
         await sink.send(builder.text_end())
         return builder.finish("stop")
 

@@ -15,7 +15,7 @@ async def main() -> None:
             elif isinstance(event, MessageEnd) and event.message.role == "assistant":
                 print()
             elif isinstance(event, ToolExecutionUpdate):
-                print("  ...", event.partial_result.text)
+                print(f"  ({event.partial_result.text})")
     print(run.result.end_reason)
 
 
