@@ -7,6 +7,7 @@ for follow-ups when it would end. Whatever a cut leaves open is closed by the ru
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import cast
 
 import trio
@@ -166,23 +167,21 @@ async def _inject(run: Run, prepared: Sequence[AgentMessage], pending: Sequence[
 
 
 async def _prepare_next_turn(run: Run) -> Sequence[AgentMessage]:
-    hook = run.config.prepare_next_turn
-    if hook is None:
+    if run.config.prepare_next_turn is None:
         return ()
-    update: AgentLoopTurnUpdate | None = await run.hook(hook, run.turn_context())
+    update = await run.hook("prepare_next_turn", (AgentLoopTurnUpdate, NoneType), run.turn_context())
     if update is None:
         return ()
     _replace(run.record, update)
-    return update.messages
+    return tuple(update.messages)
 
 
 async def _prepare_request(run: Run) -> None:
-    hook = run.config.prepare_request
-    if hook is None:
+    if run.config.prepare_request is None:
         return
     record = run.record
     request = PrepareRequestContext(record.context(), record.model, record.thinking_level)
-    update: AgentRequestUpdate | None = await run.hook(hook, request)
+    update = await run.hook("prepare_request", (AgentRequestUpdate, NoneType), request)
     if update is not None:
         _replace(record, update)
 

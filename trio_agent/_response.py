@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import cast
 
 import attrs
@@ -74,16 +75,16 @@ async def _request(run: Run) -> ModelRequest:
     context = record.track.view()
     messages: Sequence[AgentMessage] = context
     if config.transform_context is not None:
-        messages = await run.hook(config.transform_context, context)
+        messages = await run.hook("transform_context", Sequence, context)
     if config.convert_to_llm is not None:
-        converted = await run.hook(config.convert_to_llm, messages)
+        converted = await run.hook("convert_to_llm", Sequence, messages)
     elif messages is context:
         converted = record.track.llm_view()
     else:
         converted = default_convert_to_llm(messages)
     api_key = None
     if config.get_api_key is not None:
-        api_key = await run.hook(config.get_api_key, record.model.provider)
+        api_key = await run.hook("get_api_key", (str, NoneType), record.model.provider)
     return ModelRequest(
         record.model,
         normalize_context(converted),

@@ -21,6 +21,7 @@ from trio.lowlevel import current_task, in_trio_task
 from ._abort import Abort, Cut, Piece, WorkCut
 from ._closing import FinishTurn, missing, missing_work
 from ._door import Callback, Parts, enter, enter_any, host_cancelled, was_entered
+from ._errors import UsageError
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
 from ._messages import AgentMessage, AssistantMessage
@@ -149,13 +150,18 @@ class Run:
             found = self._hooks[function] = Callback(function, arguments)
         return found
 
-    async def hook(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a preparing hook: a cut reaches it, and what it answers after a cut does not count."""
+    async def hook(self, name: str, wants: type | tuple[type, ...], *args: Any) -> Any:
+        """Call a preparing hook: a cut reaches it, and what it answers after a cut does not count.
+
+        An answer that is not what the hook's contract wants is a failure of the hook.
+        """
         await self.look()
         value: Any = None
         try:
             with Piece(self.abort):
-                value = await self.callback(function, len(args)).call(*args, self.abort)
+                value = await self.callback(getattr(self.config, name), len(args)).call(*args, self.abort)
+                if not isinstance(value, wants):
+                    raise UsageError(f"{name} answered {value!r:.80}, which is not what it may answer")
         except BaseException as error:  # noqa: ASYNC103 - _hook_failed() always raises
             self._hook_failed(error)
         self.check()
@@ -280,8 +286,8 @@ class Run:
             # What failed may have taken the place of Cancelled, which is level-triggered: ask again.
             try:
                 await trio.lowlevel.checkpoint_if_cancelled()
-            except trio.Cancelled as cancelled:  # noqa: ASYNC103 - raised when the run is closed
-                self.record.cancelled = cancelled
+            except BaseException as more:  # noqa: ASYNC103 - noted, and raised when the run is closed
+                await self._note(more)  # noqa: ASYNC102 - no wait: it only asks whether the host has cancelled
 
     async def _close(self) -> None:
         try:
