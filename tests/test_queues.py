@@ -30,6 +30,7 @@ from trio_agent import (
     UserMessage,
     run_agent_loop,
 )
+from trio_agent._queues import as_messages
 from trio_agent.testing import ScriptedModel, seeded_scheduler
 
 
@@ -542,3 +543,12 @@ def test_ten_thousand_random_interleavings_lose_and_double_nothing(seed: int) ->
         trio.run(main)
     # All that can happen to a message did happen, and often.
     assert min(totals[name] for name in ("received", "left", "refused", "cancelled")) > 100
+
+
+def test_several_texts_become_several_messages() -> None:
+    message = UserMessage("b")
+    first, second = as_messages(["a", message])
+    assert first == UserMessage("a", timestamp=getattr(first, "timestamp", 0))
+    assert second is message
+    with pytest.raises(TypeError, match="5 is no message"):
+        as_messages(["a", 5])  # type: ignore[list-item]

@@ -182,3 +182,15 @@ def test_every_schema_that_the_decorator_writes_is_valid_json_schema() -> None:
 
     assert jsonschema_rs.meta.is_valid(dict(function.parameters))
     assert inspect.isfunction(function.execute)
+
+
+async def test_a_decorated_function_can_be_called_by_itself() -> None:
+    @tool
+    async def double(n: int) -> int:
+        """Double a number."""
+        return 2 * n
+
+    assert await double(4) == 8
+    raw = Tool("raw", execute=lambda arguments, context: "done")
+    with pytest.raises(TypeError, match=r"tool 'raw' was not made of a function; call its execute"):
+        raw(1)

@@ -172,7 +172,7 @@ class Agent(LoopSettings):
 
     @trio.lowlevel.enable_ki_protection
     async def prompt(
-        self, prompt: str | AgentMessage | Iterable[AgentMessage], images: Iterable[ImageContent] = ()
+        self, prompt: str | AgentMessage | Iterable[str | AgentMessage], images: Iterable[ImageContent] = ()
     ) -> RunResult:
         """Say something and run until there is nothing more to do.
 
@@ -211,7 +211,9 @@ class Agent(LoopSettings):
 
     @asynccontextmanager
     async def run(
-        self, prompt: str | AgentMessage | Iterable[AgentMessage] | None = None, images: Iterable[ImageContent] = ()
+        self,
+        prompt: str | AgentMessage | Iterable[str | AgentMessage] | None = None,
+        images: Iterable[ImageContent] = (),
     ) -> AsyncGenerator[EventStream[RunResult]]:
         """Run and iterate over the events, or over the text, while the block lasts.
 
@@ -242,7 +244,7 @@ class Agent(LoopSettings):
             yield events
 
     def _prompts(
-        self, prompt: str | AgentMessage | Iterable[AgentMessage], images: Iterable[ImageContent]
+        self, prompt: str | AgentMessage | Iterable[str | AgentMessage], images: Iterable[ImageContent]
     ) -> list[AgentMessage]:
         images = tuple(images)
         if isinstance(prompt, str):
@@ -349,7 +351,7 @@ class Agent(LoopSettings):
         return self._run is not None and self._run.cancel_tool(call_id, reason)
 
     @trio.lowlevel.enable_ki_protection
-    def interrupt(self, message: str | AgentMessage | Iterable[AgentMessage]) -> None:
+    def interrupt(self, message: str | AgentMessage | Iterable[str | AgentMessage]) -> None:
         """Cut the current response or batch, and go on with a message ahead of all steered ones.
 
         While neither is open, the message is queued ahead of all others. With an abort, the abort
@@ -393,7 +395,7 @@ class Agent(LoopSettings):
     # ------------------------------------------------------------- queues
 
     @trio.lowlevel.enable_ki_protection
-    def steer(self, messages: str | AgentMessage | Iterable[AgentMessage]) -> None:
+    def steer(self, messages: str | AgentMessage | Iterable[str | AgentMessage]) -> None:
         """Queue messages that go in before the next request.
 
         Raises:
@@ -402,7 +404,7 @@ class Agent(LoopSettings):
         self.steering.put(as_messages(messages))
 
     @trio.lowlevel.enable_ki_protection
-    def follow_up(self, messages: str | AgentMessage | Iterable[AgentMessage]) -> None:
+    def follow_up(self, messages: str | AgentMessage | Iterable[str | AgentMessage]) -> None:
         """Queue messages that go in only when the run would otherwise end.
 
         Raises:

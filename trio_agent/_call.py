@@ -400,4 +400,7 @@ def plain_cut_result(call: Call) -> ToolResult:
 
 def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     """The tools by their names; of two of one name the first counts, as in pi."""
-    return {tool.name: tool for tool in reversed(tools)}
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        named.setdefault(tool.name, tool)
+    return named

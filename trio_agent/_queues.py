@@ -22,16 +22,14 @@ QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
 """How much a drain takes: everything, or the oldest message."""
 
 
-def as_messages(messages: str | AgentMessage | Iterable[AgentMessage]) -> list[AgentMessage]:
-    """Make messages of what a caller may give for them: a text, a message or several."""
-    if isinstance(messages, str):
-        return [UserMessage(messages)]
-    if hasattr(messages, "role"):
-        return [cast("AgentMessage", messages)]
-    result = list(messages)
-    for message in result:
-        if not hasattr(message, "role"):
-            raise TypeError(f"{message!r:.80} is no message: give a string, a message or several messages")
+def as_messages(messages: str | AgentMessage | Iterable[str | AgentMessage]) -> list[AgentMessage]:
+    """Make messages of what a caller may give for them: a text, a message, or several of either."""
+    several = [messages] if isinstance(messages, str) or hasattr(messages, "role") else messages
+    result: list[AgentMessage] = []
+    for message in cast("Iterable[str | AgentMessage]", several):
+        if not isinstance(message, str) and not hasattr(message, "role"):
+            raise TypeError(f"{message!r:.80} is no message: give a string, a message or several of them")
+        result.append(UserMessage(message) if isinstance(message, str) else message)
     return result
 
 

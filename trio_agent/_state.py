@@ -10,7 +10,7 @@ import attrs
 
 from ._errors import RunFailedError
 from ._events import EndReason, MessageEnd, MessageStart, MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnEnd
-from ._messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel, Usage
+from ._messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel, ToolResultMessage, Usage
 from ._run import Run
 from ._stream import Model, StreamEvent
 from ._tool import Tool
@@ -36,6 +36,11 @@ class RunResult:
             if type(message) is AssistantMessage:
                 return message
         return None
+
+    @property
+    def tool_results(self) -> tuple[ToolResultMessage, ...]:
+        """The results of all tool calls of the run, in their order in the transcript."""
+        return tuple(message for message in self.new_messages if type(message) is ToolResultMessage)
 
     @property
     def text(self) -> str:

@@ -246,9 +246,8 @@ class MessageBuilder:
     same however long the answer is. Where a provider's blocks overlap, ``index`` names the block
     (its position in the content); by default it is the last one.
 
-    Attributes:
-      api, provider, model, response_id, raw_stop_reason, usage, timestamp: put into the final message; may be
-        set at any time.
+    ``api``, ``provider``, ``model``, ``response_id``, ``raw_stop_reason``, ``usage`` and ``timestamp`` are
+    put into the final message and may be set at any time.
     """
 
     __slots__ = (

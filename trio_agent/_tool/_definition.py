@@ -216,6 +216,8 @@ class Tool:
     """False runs a plain function in Trio's own thread, for libraries that are bound to one."""
     abandon_on_cancel: bool = attrs.field(default=False, kw_only=True)
     """True lets a cut leave the worker thread of a plain function behind; the result says so."""
+    function: Callable[..., Any] | None = attrs.field(default=None, kw_only=True, repr=False)
+    """What :func:`tool` decorated; calling the tool calls it, so that it can be tested by itself."""
     declaration: ToolDeclaration = attrs.field(init=False, repr=False)
     """What the model is told."""
     is_async: bool = attrs.field(init=False, repr=False)
@@ -238,6 +240,16 @@ class Tool:
         put(self, "declaration", ToolDeclaration(self.name, self.description, self.parameters))
         put(self, "is_async", is_async(self.execute) or is_async(inspect.unwrap(self.execute)))
         put(self, "validate", Validator(self.name, self.parameters))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the decorated function itself: no validation, no hooks, no time limit.
+
+        Raises:
+          TypeError: the tool was not made by :func:`tool`; call its ``execute``.
+        """
+        if self.function is None:
+            raise TypeError(f"tool {self.name!r} was not made of a function; call its execute(arguments, context)")
+        return self.function(*args, **kwargs)
 
 
 @final
@@ -300,6 +312,7 @@ def tool(
             described.description if description is None else description,
             described.parameters,
             execute=described.execute,
+            function=function,
             **settings,
         )
 

@@ -1,4 +1,4 @@
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import trio
 
@@ -16,41 +16,42 @@ async def slow() -> str:
 @tool
 async def quick() -> str:
     """Take no time."""
+    await trio.lowlevel.checkpoint()
     return "quick is done"
 
 
-async def by_abort(agent: Agent) -> None:
+def by_abort(agent: Agent) -> None:
     agent.abort("enough")
 
 
-async def by_cancel_tool(agent: Agent) -> None:
+def by_cancel_tool(agent: Agent) -> None:
     agent.cancel_tool("c2", "not needed")
 
 
-async def by_interrupt(agent: Agent) -> None:
+def by_interrupt(agent: Agent) -> None:
     agent.interrupt("Do something else.")
 
 
-async def by_stop_after_turn(agent: Agent) -> None:
+def by_stop_after_turn(agent: Agent) -> None:
     agent.stop_after_turn()
 
 
-async def by_crash(agent: Agent) -> None:
+def by_crash(agent: Agent) -> None:
     raise RuntimeError("another part of the program failed")
 
 
-async def nothing(agent: Agent) -> None:
+def nothing(agent: Agent) -> None:
     pass
 
 
-async def show(name: str, act: Callable[[Agent], Awaitable[None]], limits: RunLimits, deadline: float) -> None:
+async def show(name: str, act: Callable[[Agent], None], limits: RunLimits, deadline: float) -> None:
     model = ScriptedModel([[ToolCall("c1", "quick"), ToolCall("c2", "slow")], "Good."])
     agent = Agent(model, tools=[quick, slow], limits=limits)
     outcome = "passed on Cancelled"
 
     async def later() -> None:
         await trio.sleep(0.2)
-        await act(agent)
+        act(agent)
 
     try:
         with trio.move_on_after(deadline):

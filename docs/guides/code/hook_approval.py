@@ -5,7 +5,7 @@ from trio_agent.testing import ScriptedModel
 
 
 @tool
-async def delete(path: str) -> str:
+def delete(path: str) -> str:
     """Delete a file."""
     return f"deleted {path}"
 

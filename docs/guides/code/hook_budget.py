@@ -7,7 +7,7 @@ BUDGET = 1000
 
 
 @tool
-async def search(word: str) -> str:
+def search(word: str) -> str:
     """Search."""
     return f"nothing about {word}"
 

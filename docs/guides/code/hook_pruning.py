@@ -8,7 +8,7 @@ from trio_agent.testing import ScriptedModel
 
 
 @tool
-async def read_page(number: int) -> str:
+def read_page(number: int) -> str:
     """Read a page of the book."""
     return f"page {number}: a very long text"
 

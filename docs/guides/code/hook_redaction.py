@@ -9,7 +9,7 @@ SECRET = re.compile(r"key-\w+")
 
 
 @tool
-async def read_settings() -> str:
+def read_settings() -> str:
     """Read the settings."""
     return "user=ann token=key-123abc"
 

@@ -12,7 +12,7 @@ from trio_agent.testing import ScriptedModel
 @tool
 async def measure(city: str) -> str:
     """Measure the temperature in a city."""
-    await trio.sleep(0.3)
+    await trio.sleep(0.75)
     return f"21.5 degrees in {city}"
 
 
@@ -33,7 +33,7 @@ async def run_in_trio(main: Callable[[], Coroutine[Any, Any, RunResult]]) -> Run
     while True:
         try:
             return (await asyncio.shield(done)).unwrap()
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # noqa: ASYNC103 - raised once the guest is done
             if done.done():
                 raise
             scope.cancel(reason="asyncio cancelled")
@@ -42,7 +42,7 @@ async def run_in_trio(main: Callable[[], Coroutine[Any, Any, RunResult]]) -> Run
 async def ticks() -> None:
     while True:
         print("asyncio ticks")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
 
 
 async def main() -> None:
@@ -54,10 +54,16 @@ async def main() -> None:
 
     agent = Agent(ScriptedModel([ToolCall("c1", "measure", {"city": "Oslo"})]), tools=[measure])
     try:
-        async with asyncio.timeout(0.1):
+        async with asyncio.timeout(0.3):
             await run_in_trio(lambda: agent.prompt("How warm is it in Oslo?"))
     except TimeoutError:
         print("timeout;", agent.messages[-1].error_message)  # type: ignore[union-attr]
+
+    agent = Agent(ScriptedModel([ToolCall("c1", "measure", {"city": "Bern"})]), tools=[measure])
+    running = asyncio.create_task(run_in_trio(lambda: agent.prompt("How warm is it in Bern?")))
+    await asyncio.sleep(0.3)
+    agent.abort("asyncio has changed its mind")  # a plain function, called from asyncio's side
+    print((await running).end_reason)
 
 
 asyncio.run(main())

@@ -16,7 +16,7 @@ def from_a_thread(agent: Agent, token: trio.lowlevel.TrioToken) -> None:
 
 
 async def main() -> None:
-    model = ScriptedModel([ToolCall("c1", "work", {"seconds": 0.3}), "One.", "Two.", "Three."])
+    model = ScriptedModel([ToolCall("c1", "work", {"seconds": 0.6}), "One.", "Two.", "Three."])
     agent = Agent(model, tools=[work], steering_capacity=2)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.prompt, "Begin.")

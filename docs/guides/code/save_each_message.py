@@ -10,7 +10,7 @@ FILE = Path("log.jsonl")
 
 
 @tool
-async def work() -> str:
+def work() -> str:
     """Work."""
     return "done"
 
@@ -24,6 +24,9 @@ async def main() -> None:
     agent = Agent(ScriptedModel([ToolCall("c1", "work"), "Done."]), tools=[work])
     agent.subscribe(log, MessageEnd)
     await agent.prompt("Work.")
+
+
+def look() -> None:
     lines = FILE.read_text("utf-8").splitlines()
     print(len(lines), "messages")
 
@@ -34,4 +37,5 @@ async def main() -> None:
 
 
 trio.run(main)
+look()
 FILE.unlink()

@@ -5,7 +5,7 @@ from trio_agent.testing import ScriptedModel
 
 
 @tool
-async def double(number: int) -> int:
+def double(number: int) -> int:
     """Double a number."""
     return 2 * number
 

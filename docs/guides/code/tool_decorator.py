@@ -16,7 +16,7 @@ class Place:
 
 
 @tool(label="Route")
-async def find_route(
+def find_route(
     start: Place,
     stops: list[Place],
     by: Literal["train", "ship"] = "train",

@@ -2,10 +2,10 @@ from typing import Any
 
 import trio
 
-from trio_agent import AgentContext, Tool, ToolCall, ToolContext, run_tool_call
+from trio_agent import Tool, ToolCall, ToolContext, run_tool_call
 
 
-async def execute(args: dict[str, Any], ctx: ToolContext) -> str:
+def execute(args: dict[str, Any], ctx: ToolContext) -> str:
     return f"{args['city']}: {args['days']} days"
 
 
@@ -23,9 +23,8 @@ forecast = Tool(
 
 
 async def main() -> None:
-    context = AgentContext(tools=[forecast])
     for arguments in ({"city": "Rome"}, {"city": "Rome", "days": "3"}, {"city": "Rome", "days": 30}):
-        outcome = await run_tool_call(ToolCall("c1", "forecast", arguments), context=context)
+        outcome = await run_tool_call(ToolCall("c1", "forecast", arguments), tools=[forecast])
         print("error" if outcome.is_error else "ok", outcome.result.text)
 
 

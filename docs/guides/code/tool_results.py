@@ -1,7 +1,7 @@
 import attrs
 import trio
 
-from trio_agent import AgentContext, ImageContent, TextContent, ToolCall, ToolResult, run_tool_call, tool
+from trio_agent import ImageContent, TextContent, ToolCall, ToolResult, run_tool_call, tool
 
 
 @attrs.frozen
@@ -13,13 +13,13 @@ class Seat:
 
 
 @tool
-async def reserve() -> Seat:
+def reserve() -> Seat:
     """Reserve a seat."""
     return Seat(7, 42)
 
 
 @tool
-async def photograph() -> ToolResult:
+def photograph() -> ToolResult:
     """Take a picture."""
     return ToolResult(
         (TextContent("the station"), ImageContent("aGVsbG8=", "image/png")), details={"camera": "north"}, terminate=True
@@ -27,19 +27,19 @@ async def photograph() -> ToolResult:
 
 
 @tool
-async def look_up(name: str) -> ToolResult:
+def look_up(name: str) -> ToolResult:
     """Look something up, and fail with details."""
     return ToolResult(f"no entry for {name}", is_error=True, details={"searched": 3})
 
 
 @tool
-async def broken() -> str:
+def broken() -> str:
     """Raise."""
     raise ConnectionError("the exchange does not answer")
 
 
 async def main() -> None:
-    context = AgentContext(tools=[reserve, photograph, look_up, broken])
+    tools = [reserve, photograph, look_up, broken]
     for call in (
         ToolCall("c1", "reserve"),
         ToolCall("c2", "photograph"),
@@ -48,7 +48,7 @@ async def main() -> None:
         ToolCall("c5", "look_up", {"nme": "Rome"}),
         ToolCall("c6", "lookup"),
     ):
-        outcome = await run_tool_call(call, context=context)
+        outcome = await run_tool_call(call, tools=tools)
         result = outcome.result
         print(call.id, result.is_error, result.error_kind, result.text, result.structured_content, result.details)
 

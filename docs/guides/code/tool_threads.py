@@ -3,7 +3,7 @@ import time
 
 import trio
 
-from trio_agent import AgentContext, ToolCall, ToolContext, ToolResult, run_tool_call, tool
+from trio_agent import ToolCall, ToolContext, ToolResult, run_tool_call, tool
 
 
 @tool
@@ -29,10 +29,9 @@ def report(partial: ToolResult) -> None:
 
 
 async def main() -> None:
-    context = AgentContext(tools=[digest, stubborn])
-    outcome = await run_tool_call(ToolCall("c1", "digest", {"rounds": 2000}), context=context, on_update=report)
+    outcome = await run_tool_call(ToolCall("c1", "digest", {"rounds": 2000}), tools=[digest], on_update=report)
     print(outcome.result.text)
-    outcome = await run_tool_call(ToolCall("c2", "stubborn"), context=context)
+    outcome = await run_tool_call(ToolCall("c2", "stubborn"), tools=[stubborn])
     print(outcome.result.error_kind, "-", outcome.result.text)
 
 
