@@ -76,6 +76,8 @@ def as_tool_result(value: object) -> ToolResult:
     if value is None:
         return ToolResult()
     try:
+        if attrs.has(type(value)):
+            value = attrs.asdict(value)  # msgspec would sort its fields
         plain = msgspec.to_builtins(value, str_keys=True)
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
