@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -16,6 +17,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.pycode import ModuleAnalyzer
+from sphinx.util.inspect import isgenericalias
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -28,7 +30,7 @@ PUBLIC = (trio_agent, trio_agent.testing, trio_agent.tools)
 
 project = "trio_agent"
 author = "the authors of trio_agent"
-project_copyright = "the authors of trio_agent, MIT licence"
+project_copyright = "the authors of trio_agent (MIT licence)"
 version = release = trio_agent.__version__
 
 extensions = [
@@ -53,8 +55,6 @@ html_css_files = ["own.css"]
 html_theme_options = {"navigation_with_keys": True}
 html_copy_source = False
 html_show_sphinx = False
-pygments_style = "sphinx"
-pygments_dark_style = "monokai"
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -119,7 +119,40 @@ def _show_at_public_paths() -> None:
         _ALIASES.update({each: f"{package.__name__}.{each}" for each in public})
 
 
+_DEFINITIONS: dict[str, str] = {}
+"""What stands behind the aliases that autodoc shows without it."""
+
+
+class _Shown:
+    """An annotation that is shown as it was written."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __call__(self) -> None:
+        """Let typing take it for a type."""
+
+
+def _show_as_written() -> None:
+    """Find the definitions of aliases, and keep the annotations of properties from being evaluated."""
+    for package in PUBLIC:
+        for name in _modules(package):
+            for node in ast.parse(Path(str(importlib.import_module(name).__file__)).read_text("utf-8")).body:
+                if isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation) and node.value:
+                    value = node.value.value if isinstance(node.value, ast.Constant) else ast.unparse(node.value)
+                    _DEFINITIONS[f"{package.__name__}.{ast.unparse(node.target)}"] = str(value)
+        for cls in filter(inspect.isclass, vars(package).values()):
+            for member in vars(cls).values():
+                getter = member.fget if isinstance(member, property) else None
+                if getter is not None and isinstance(getter.__annotations__.get("return"), str):
+                    getter.__annotations__["return"] = _Shown(getter.__annotations__["return"])
+
+
 _show_at_public_paths()
+_show_as_written()
 
 # Annotations are shown as they are written: evaluated, an alias would fill three lines.
 
@@ -127,6 +160,16 @@ _show_at_public_paths()
 def _as_written(annotation: Any) -> Any:
     text = annotation if isinstance(annotation, str) else None
     return annotation if text is None else _Written(text.strip("'\""))
+
+
+def _default(value: Any) -> Any:
+    """A default that cannot be written as code (a factory, a function) is shown as three dots."""
+    hidden = value is not inspect.Parameter.empty and (repr(value).startswith("<") or repr(value) == "NOTHING")
+    return _Written("...") if hidden else value
+
+
+_MADE_BY_THE_LIBRARY = {"AgentState", "EventStream", "ModelStream", "StreamSink", "ToolContext", "TranscriptContext"}
+"""Classes that no user calls; their parameters are nobody's business."""
 
 
 class _Written(str):
@@ -142,30 +185,44 @@ def _signature(*event: Any) -> tuple[str, str] | None:
     _, what, _, thing, _, signature, _ = event
     if signature is None or what not in ("function", "method", "class", "exception"):
         return None
+    if getattr(thing, "_is_protocol", False) or getattr(thing, "__name__", "") in _MADE_BY_THE_LIBRARY:
+        return "", ""
     try:
         found = inspect.signature(thing)
     except (TypeError, ValueError):
         return None
     parameters = [
-        parameter.replace(annotation=_as_written(parameter.annotation))
+        parameter.replace(annotation=_as_written(parameter.annotation), default=_default(parameter.default))
         for number, (key, parameter) in enumerate(found.parameters.items())
         if not (number == 0 and key in ("self", "cls"))
     ]
     text = str(found.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
     back = found.return_annotation
     if isinstance(thing, type) or not isinstance(back, str):
-        return text.replace("NOTHING", "..."), ""
+        return text, ""
     # Of a context manager what its block gets.
     block = re.fullmatch(r"(?:AsyncGenerator|Generator|AbstractAsyncContextManager)\[(.*)\]", back)
     back = back if block is None else block[1]
     return text, "" if back == "None" else back
 
 
+def _in_lines(code: str) -> list[str]:
+    """An alias on one line, or with a line for each of its members."""
+    if len(code) <= 88:
+        return [code]
+    name, _, value = code.partition(" = ")
+    first, *rest = value.split(" | ")
+    return [f"{name} = (", f"    {first}", *(f"    | {each}" for each in rest), ")"]
+
+
 def _text_first(*event: Any) -> None:
-    """Keep napoleon from taking what stands before a colon for the type of a field."""
-    _, what, _, _, _, lines = event
+    """Keep napoleon from taking what stands before a colon for a type; show what an alias stands for."""
+    _, what, name, thing, _, lines = event
     if what in ("attribute", "data", "property"):
         lines[:0] = ["..", ""]
+    if name in _DEFINITIONS and not isgenericalias(thing):
+        code = _in_lines(f"{name.rpartition('.')[2]} = {_DEFINITIONS[name]}")
+        lines += ["", ".. code-block:: python", "", *(f"   {line}" for line in code), ""]
 
 
 # ------------------------------------------------------------------ references
@@ -193,7 +250,7 @@ def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: no
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"].removeprefix("~")
-    path = _ALIASES.get(target) or _ALIASES.get(".".join(target.rsplit(".", 1)[-1:])) or target
+    path = _ALIASES.get(target, target)
     python = env.domains.python_domain
     for name in dict.fromkeys((path, target)):
         found = python.find_obj(env, "", "", name, "obj", 0)

@@ -1,4 +1,4 @@
-"""A tiny writer of SVG: boxes, lines, text, in colours of a theme."""
+"""A tiny writer of SVG: boxes, lines and text, in colours that follow a light or dark page."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ THEMES: Mapping[str, Mapping[str, str]] = {
 class Picture:
     """What is drawn, from back to front."""
 
-    def __init__(self, width: int, height: int, theme: str, title: str) -> None:
-        self.colours = THEMES[theme]
+    def __init__(self, width: int, height: int, title: str) -> None:
         self.size = (width, height)
         self.title = title
         self.parts: list[str] = []
@@ -38,8 +37,8 @@ class Picture:
         """A rectangle; ``fill`` and ``line`` are names of colours, or "none"."""
         dashes = ' stroke-dasharray="6 4"' if dash else ""
         self.parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6" fill="{self._colour(fill)}" '
-            f'stroke="{self._colour(line)}" stroke-width="1.4"{dashes}/>'
+            f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6" stroke-width="1.4"{dashes} '
+            f'class="{_classes(fill, line)}"/>'
         )
 
     def text(
@@ -47,11 +46,11 @@ class Picture:
         bold: bool = False, mono: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
         """One line of text; ``y`` is its base line. A halo keeps lines behind it from it."""
-        style = (' font-weight="600"' if bold else "") + (' class="m"' if mono else "")
-        around = f' stroke="{self._colour("page")}" stroke-width="5" paint-order="stroke"' if halo else ""
+        weight = ' font-weight="600"' if bold else ""
+        names = " ".join([f"f-{colour}", *(["m"] if mono else []), *(["halo"] if halo else [])])
         self.parts.append(
-            f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{self._colour(colour)}" '
-            f'text-anchor="{anchor}"{style}{around}>{escape(text, quote=False)}</text>'
+            f'<text x="{x:g}" y="{y:g}" font-size="{size}" class="{names}" '
+            f'text-anchor="{anchor}"{weight}>{escape(text, quote=False)}</text>'
         )
 
     def labelled(
@@ -74,7 +73,7 @@ class Picture:
         end = f' marker-end="url(#{colour})"' if arrow else ""
         dashes = ' stroke-dasharray="5 4"' if dash else ""
         self.parts.append(
-            f'<polyline points="{drawn}" fill="none" stroke="{self._colour(colour)}" stroke-width="1.6"{end}{dashes}/>'
+            f'<polyline points="{drawn}" class="{_classes("none", colour)}" stroke-width="1.6"{end}{dashes}/>'
         )
 
     def svg(self) -> str:
@@ -82,17 +81,27 @@ class Picture:
         width, height = self.size
         markers = "".join(
             f'<marker id="{name}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
-            f'orient="auto-start-reverse"><path d="M0,1 L10,5 L0,9 z" fill="{self._colour(name)}"/></marker>'
+            f'orient="auto-start-reverse"><path d="M0,1 L10,5 L0,9 z" class="f-{name}"/></marker>'
             for name in ("line", "blue", "green", "red", "amber")
         )
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
             f'viewBox="0 0 {width} {height}" role="img">\n<title>{escape(self.title)}</title>\n'
             "<style>text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif}"
-            "text.m{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}</style>\n"
-            f'<defs>{markers}</defs>\n<rect width="{width}" height="{height}" fill="{self._colour("page")}"/>\n'
+            ".m{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}\n"
+            f"{_colours('light')}\n@media (prefers-color-scheme:dark){{{_colours('dark')}}}</style>\n"
+            f'<defs>{markers}</defs>\n<rect width="{width}" height="{height}" class="f-page"/>\n'
         )
         return head + "\n".join(self.parts) + "\n</svg>\n"
 
-    def _colour(self, name: str) -> str:
-        return name if name == "none" else self.colours[name]
+
+def _classes(fill: str, line: str) -> str:
+    return " ".join(f"{kind}-{name}" for kind, name in (("f", fill), ("s", line)))
+
+
+def _colours(theme: str) -> str:
+    """The rules of a theme: ``f-NAME`` fills, ``s-NAME`` strokes."""
+    named = {**THEMES[theme], "none": "none"}
+    rules = [f".f-{name}{{fill:{value}}}.s-{name}{{stroke:{value}}}" for name, value in named.items()]
+    halo = f".halo{{stroke:{named['page']};stroke-width:5px;paint-order:stroke}}"
+    return "".join([*rules, halo])

@@ -1,6 +1,6 @@
 """Makes the pictures of the documentation: ``python docs/diagrams/make.py``, with nothing but this library.
 
-Each picture is written for a light and for a dark page. The batch is not drawn by hand: an agent runs on a
+The pictures have colours for a light and for a dark page. The batch is not drawn by hand: an agent runs on a
 virtual clock, and what happened is drawn. A test compares the files with what this script makes.
 """
 
@@ -18,7 +18,7 @@ import trio.testing
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 
-from _svg import THEMES, Picture  # noqa: E402 - beside this file
+from _svg import Picture  # noqa: E402 - beside this file
 
 from trio_agent import (  # noqa: E402
     Agent,
@@ -36,9 +36,9 @@ from trio_agent.testing import ScriptedModel  # noqa: E402
 # ------------------------------------------------------------- the double loop
 
 
-def loop(theme: str) -> Picture:
+def loop() -> Picture:
     """The flow of a run without a cut."""
-    p = Picture(760, 800, theme, "The double loop of a run")
+    p = Picture(760, 800, "The double loop of a run")
     left, width, middle = 190, 380, 380
 
     def step(y: float, lines: list[str], *, fill: str = "box", line: str = "line") -> float:
@@ -97,9 +97,9 @@ def loop(theme: str) -> Picture:
 # --------------------------------------------------------------- who runs where
 
 
-def tasks(theme: str) -> Picture:
+def tasks() -> Picture:
     """The tasks of a run, the channels between them and the scopes around them."""
-    p = Picture(760, 560, theme, "Who runs where")
+    p = Picture(760, 560, "Who runs where")
     p.box(14, 14, 732, 452, fill="none", line="amber", dash=True)
     p.text(30, 36, "a cancel scope of the host: a cancellation reaches all of it", colour="amber", size=13)
     # The run's own task.
@@ -236,10 +236,10 @@ def cut_batch() -> Seen:
     return seen
 
 
-def batch(theme: str) -> Picture:
+def batch() -> Picture:
     """The cancelled batch, as a timeline."""
     seen = cut_batch()
-    p = Picture(760, 486, theme, "A batch of four calls that is aborted after two seconds")
+    p = Picture(760, 486, "A batch of four calls that is aborted after two seconds")
     left, scale, top, row = 60, 240.0, 66, 84
 
     def at(seconds: float) -> float:
@@ -281,12 +281,12 @@ def batch(theme: str) -> Picture:
     return p
 
 
-PICTURES: dict[str, Callable[[str], Picture]] = {"loop": loop, "tasks": tasks, "batch": batch}
+PICTURES: dict[str, Callable[[], Picture]] = {"loop": loop, "tasks": tasks, "cancelled_batch": batch}
 
 
 def make() -> dict[str, str]:
     """All pictures, by the names of their files."""
-    return {f"{name}-{theme}.svg": draw(theme).svg() for name, draw in PICTURES.items() for theme in THEMES}
+    return {f"{name}.svg": draw().svg() for name, draw in PICTURES.items()}
 
 
 if __name__ == "__main__":

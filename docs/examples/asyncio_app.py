@@ -1,8 +1,9 @@
-"""An asyncio application with agents inside it: Trio runs as a guest of asyncio's loop, in one thread.
+"""An asyncio application with agents inside it: Trio runs as a guest of asyncio's loop,
+in one thread.
 
-Coroutines of asyncio ask; a Trio task answers. What crosses the border is plain calls: asyncio calls
-into Trio through the Trio token, Trio settles futures of asyncio. Cancelling the asyncio side cancels
-the run of the agent.
+Coroutines of asyncio ask; a Trio task answers. What crosses the border is plain
+calls: asyncio calls into Trio through the Trio token, Trio settles futures of
+asyncio. Cancelling the asyncio side cancels the run of the agent.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A batch: 200 prompts, at most 20 at a time, with a progress bar.
 
-Each prompt has an agent of its own. A limiter bounds how many run; a prompt that fails is counted and
-does not end the others. Ctrl-C ends all of them in order.
+Each prompt has an agent of its own. A limiter bounds how many run; a prompt that
+fails is counted and does not end the others. Ctrl-C ends all of them in order.
 """
 
 import trio

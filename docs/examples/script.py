@@ -21,11 +21,16 @@ async def measure(city: str, ctx: ToolContext) -> dict[str, float]:
     return {"celsius": 21.5}
 
 
+def show_progress(event: ToolExecutionUpdate) -> None:
+    print(f"[{event.partial_result.text}]")
+
+
 async def main() -> None:
-    calls = [ToolCall("c1", "measure", {"city": "Rome"}), ToolCall("c2", "measure", {"city": "Oslo"})]
-    model = ScriptedModel([["Let me look. ", *calls], "It is 21.5 degrees in both."])
+    rome = ToolCall("c1", "measure", {"city": "Rome"})
+    oslo = ToolCall("c2", "measure", {"city": "Oslo"})
+    model = ScriptedModel([["Let me look. ", rome, oslo], "It is 21.5 degrees in both."])
     agent = Agent(model, system_prompt="You know the weather.", tools=[measure])
-    agent.subscribe(lambda event: print(f"[{event.partial_result.text}]"), ToolExecutionUpdate)
+    agent.subscribe(show_progress, ToolExecutionUpdate)
     with trio.fail_after(10):
         async with agent.run("How warm is it in Rome and in Oslo?") as run:
             async for piece in run.text():

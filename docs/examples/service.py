@@ -1,8 +1,10 @@
-"""A service: prompts come in over TCP, a line each; the answer goes back as a line. SIGTERM ends it in order.
+"""A service: prompts come in over TCP, a line each; the answer goes back as a line.
+SIGTERM ends it in order.
 
-In order means: no connection is accepted any more; connections that wait for a line are closed; an
-agent that works may finish its turn and answer; what still works after the grace is aborted. Each
-connection has an agent of its own, so that it is one conversation.
+In order means: no connection is accepted any more; connections that wait for a line
+are closed; an agent that works may finish its turn and answer; what still works after
+the grace is aborted. Each connection has an agent of its own, so that it is one
+conversation.
 """
 
 import signal

@@ -1,8 +1,9 @@
 """A supervisor: a second task watches a running agent and steers it.
 
-The agent surveys one field after the other. The supervisor counts what comes back; when it has seen
-enough it steers the agent, which takes the message before its next request. The two know each other
-only through the agent: listeners tell the supervisor, ``steer()`` answers.
+The agent surveys one field after the other. The supervisor counts what comes back;
+when it has seen enough it steers the agent, which takes the message before its next
+request. The two know each other only through the agent: listeners tell the
+supervisor, ``steer()`` answers.
 """
 
 import trio
