@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import pty
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,7 +36,11 @@ from trio_agent import (
 )
 from trio_agent.cli._transcripts import load_transcript
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(trio_agent.__file__).parents[1])}
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(Path(trio_agent.__file__).parents[1]),
+    "XDG_CONFIG_HOME": "/nonexistent",  # nobody's own configuration
+}
 PROGRAM = [sys.executable, "-W", "error", "-m", "trio_agent", "run"]
 _numbers = itertools.count(os.getpid() * 1000)
 
@@ -202,7 +210,7 @@ def test_help_says_what_the_model_is_and_what_the_exit_codes_mean() -> None:
     done = run("--help")
     text = " ".join(done.stdout.split())
     assert "parses and does not think" in text
-    for code in (0, 1, 2, 129, 130, 141, 143):
+    for code in (0, 1, 2, 3, 124, 129, 130, 141, 143):
         assert f" {code} " in text
 
 
@@ -364,6 +372,23 @@ def test_a_reader_that_has_enough_ends_the_program_quietly(here: Path, start: St
 
 
 @pytest.mark.slow
+def test_head_ends_the_program_and_its_commands(here: Path, mark: str) -> None:
+    """Slow: real commands run when a real head has had enough."""
+    line = f"{' '.join(PROGRAM)} --json --save t.json 'run \"echo x; sleep {mark}\"; read hello.txt' | head -1"
+    done = subprocess.run(
+        ["/bin/bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (141, '{"type": "agent_start"}\n', "")
+    assert sleeping(mark) == []
+    assert answered(load_transcript("t.json"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_reader_that_does_not_read_cannot_hold_up_the_end(
     here: Path, start: Start, mark: str, number: signal.Signals
@@ -381,6 +406,21 @@ def test_a_reader_that_does_not_read_cannot_hold_up_the_end(
     assert sleeping(mark) == []
     assert answered(load_transcript("t.json"))
     program.communicate()
+
+
+@pytest.mark.slow
+def test_a_reader_that_does_not_read_cannot_hold_up_the_time_limit(here: Path, start: Start, mark: str) -> None:
+    """Slow: a real pipe is full when a real limit passes."""
+    noise = 'run "seq 100000"; ' * 4
+    begun = time.monotonic()
+    program = start("--json", "--timeout", "1.5", "--save", "t.json", f'{noise}run "sleep {mark}"')
+    program.wait(10)
+    assert 1.5 < time.monotonic() - begun < 6
+    assert program.returncode == 124
+    assert sleeping(mark) == []
+    assert answered(load_transcript("t.json"))
+    _, complaint = program.communicate()
+    assert complaint == b"trio-agent: the run was ended by --timeout 1.5\n"
 
 
 def test_output_that_cannot_be_written_is_one_clear_line(here: Path, start: Start) -> None:
@@ -477,6 +517,13 @@ class Terminal:
         return self.text
 
 
+def program_in(pid: int) -> int:
+    """setsid forks only where it must; the program is itself, or its only child."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    name = Path(f"/proc/{pid}/comm").read_text().strip()
+    return int(children[0]) if name == "setsid" and children else pid
+
+
 @pytest.fixture
 def terminal() -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
@@ -496,11 +543,52 @@ def test_a_terminal_shows_the_tools(here: Path, terminal: Callable[..., Terminal
     screen = terminal("read hello.txt; run \"printf '\\033[2J'; exit 3\"", NO_COLOR="1")
     text = screen.read_to()
     assert screen.program.wait(10) == 0
-    assert "> read_file path=hello.txt" in text
-    assert "< read_file ok, 0.0 s  world" in text
-    assert "< run_command error, 0.0 s  [exit status 3]" in text
-    assert "\x1b" not in text
+    assert re.search(r"✓ .*read_file.* 0\.\d s  hello\.txt", text)
+    assert re.search(r"✗ .*run_command.* 0\.\d s  printf '\\033\[2J'; exit 3", text)
     assert "\\x1b[2J" in text
+    assert "\x1b[2J" not in text
+    assert re.search(r"2 turns · 2 calls \(1 failed\) · \d\.\d s", text)
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_progress_at_any_size(here: Path, terminal: Callable[..., Terminal]) -> None:
+    """Slow: a real command tells its progress, while a real window is resized."""
+    screen = terminal('run "for i in 1 2 3 4 5 6 7 8; do echo step $i; sleep 0.2; done"; ' * 30)
+    screen.read_to("step 1")
+    for columns, lines in ((40, 12), (200, 50), (10, 3), (1, 1), (80, 24)):
+        fcntl.ioctl(screen.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        os.kill(program_in(screen.program.pid), signal.SIGWINCH)
+        screen.text = ""
+        screen.read_to("step")
+    text = screen.read_to()
+    assert (screen.program.wait(10), "Traceback" in text) == (0, False)
+    assert "30 calls" in text
+
+
+def test_a_dumb_terminal_is_sent_no_cursor_codes(here: Path, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("read hello.txt; run \"printf 'x'\"", TERM="dumb")
+    text = screen.read_to()
+    assert screen.program.wait(10) == 0
+    assert "\x1b" not in text
+    assert "✓ read_file" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_leave_the_screen_in_order(
+    here: Path, mark: str, terminal: Callable[..., Terminal], number: signal.Signals, code: int
+) -> None:
+    """Slow: real signals to real processes, whose table is on a real terminal."""
+    screen = terminal("--save", "t.json", f'run "echo begun; sleep {mark}"')
+    screen.read_to("begun")
+    until(lambda: sleeping(mark))
+    os.kill(program_in(screen.program.pid), number)
+    text = screen.read_to()
+    assert screen.program.wait(10) == code
+    assert text.rstrip().endswith(f"trio-agent: interrupted by {number.name}")
+    assert "Traceback" not in text
+    assert sleeping(mark) == []
+    assert answered(load_transcript("t.json"))
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ __all__ = ["main"]
 
 def main() -> NoReturn:
     """Run the command line and leave the process with its exit code."""
+    # An interrupt while modules are imported just ends the program, too.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         from ._main import run_program  # noqa: PLC0415 - the extra may be missing
     except ModuleNotFoundError as error:
@@ -19,6 +21,7 @@ def main() -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(1)
+    signal.signal(signal.SIGINT, handler)
     code = run_program()
     # All is done and saved. From here on Ctrl-C just ends the interpreter, without a word from it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

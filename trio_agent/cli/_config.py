@@ -140,7 +140,9 @@ class ConfiguredCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the configuration that the options name, then parse as usual."""
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
-        if not given.get("help") and not ctx.resilient_parsing:
+        help_option = self.get_help_option(ctx)
+        wants_help = help_option is not None and given.get(help_option.name or "")
+        if not wants_help and not ctx.resilient_parsing:
             named = given.get("config")
             if named is not None and given.get("no_config"):
                 raise click.UsageError("--config and --no-config exclude each other.", ctx)

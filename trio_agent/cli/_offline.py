@@ -28,7 +28,9 @@ _MOST = 0.1
 """Seconds that the words of one answer may take in all, however many they are."""
 
 
-def offline_model(*, word_delay: float = 0.005, lines: int = 5, width: int = 160) -> SimpleModel:
+def offline_model(
+    *, word_delay: float = 0.005, lines: int = 5, width: int = 160, markdown: bool = False
+) -> SimpleModel:
     """Make a model that parses instructions and reports results; it does not think.
 
     Args:
@@ -36,11 +38,12 @@ def offline_model(*, word_delay: float = 0.005, lines: int = 5, width: int = 160
       lines: how many lines of each result it repeats, besides the notes in brackets that the tools
         of this library put at the end.
       width: how many characters of a line it repeats.
+      markdown: mark what it repeats as code, for those who show its answers as Markdown.
     """
 
     async def stream(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
         """Answer the newest messages, word by word."""
-        text, calls = _answer(request, lines, width)
+        text, calls = _answer(request, lines, width, markdown=markdown)
         builder = MessageBuilder(request, api="offline")
         await sink.send(builder.start())
         words = re.findall(r"\S+\s*|\s+", text)
@@ -59,12 +62,13 @@ def offline_model(*, word_delay: float = 0.005, lines: int = 5, width: int = 160
     return SimpleModel("offline", "parser", stream)
 
 
-def _answer(request: ModelRequest, lines: int, width: int) -> tuple[str, list[ToolCall]]:
+def _answer(request: ModelRequest, lines: int, width: int, *, markdown: bool) -> tuple[str, list[ToolCall]]:
+    quote = _code if markdown else str
     asked, said = _newest(request.messages)
     parts: list[str] = []
     results = {message.tool_call_id: message for message in said if type(message) is ToolResultMessage}
     if asked is not None and results:
-        parts.append(_report(asked.tool_calls, results, lines, width))
+        parts.append(_report(asked.tool_calls, results, lines, width, markdown=markdown))
     users = [message for message in said if type(message) is UserMessage]
     tools = {tool.name: tool for tool in request.context.tools}
     calls: list[ToolCall] = []
@@ -74,18 +78,19 @@ def _answer(request: ModelRequest, lines: int, width: int) -> tuple[str, list[To
         try:
             name, arguments = to_call(instruction, tools)
         except NotUnderstoodError as error:
-            parts.append(f"I did nothing about {_short(instruction.source, width)!r}: {error}.")
+            source = _short(instruction.source, width)
+            parts.append(f"I did nothing about {_code(source) if markdown else repr(source)}: {error}.")
         else:
             calls.append(ToolCall(f"call_{before + len(calls) + 1}", name, arguments))
-            sources.append(_short(instruction.source, width))
+            sources.append(quote(_short(instruction.source, width)))
     images = sum(1 for message in users for block in message.content if block.type == "image")
     if images:
         parts.append(f"I cannot see images; {images} came.")
     if calls:
         parts.append(f"I make {_count(len(calls), 'call')}: {'; '.join(sources)}.")
     elif not results:
-        parts.append(f"I parse instructions and do not think. I understand {grammar(tools)}.")
-    return "\n".join(parts), calls
+        parts.append(f"I parse instructions and do not think. I understand {quote(grammar(tools))}.")
+    return ("\n\n" if markdown else "\n").join(parts), calls
 
 
 def _newest(messages: Sequence[Message]) -> tuple[AssistantMessage | None, Sequence[Message]]:
@@ -98,16 +103,32 @@ def _newest(messages: Sequence[Message]) -> tuple[AssistantMessage | None, Seque
     return answer, messages[at + 1 :]
 
 
-def _report(calls: Sequence[ToolCall], results: dict[str, ToolResultMessage], lines: int, width: int) -> str:
-    said = [f"{_count(len(results), 'result')}:"]
+def _report(
+    calls: Sequence[ToolCall], results: dict[str, ToolResultMessage], lines: int, width: int, *, markdown: bool
+) -> str:
+    said = [f"{_count(len(results), 'result')}:", *([""] if markdown else [])]
     for call in calls:
         result = results.get(call.id)
         arguments = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
         verdict = "no result" if result is None else "error" if result.is_error else "ok"
-        said.append(f"- {_short(f'{call.name}({arguments})', width)}: {verdict}")
+        what = _short(f"{call.name}({arguments})", width)
+        said.append(f"- {_code(what) if markdown else what}: {verdict}")
         if result is not None:
-            said.extend(f"    {_short(line, width)}" for line in _first_lines(result, lines))
+            shown = [_short(line, width) for line in _first_lines(result, lines)]
+            said.extend(_block(shown) if markdown else [f"    {line}" for line in shown])
     return "\n".join(said)
+
+
+def _code(text: str) -> str:
+    """A text as a code span, whatever backticks it has."""
+    ticks = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    return f"{ticks} {text} {ticks}" if "`" in text else f"{ticks}{text}{ticks}"
+
+
+def _block(lines: Sequence[str]) -> list[str]:
+    """Lines as a code block of a list item."""
+    fence = "`" * max(3, *(len(ticks) + 1 for line in lines for ticks in re.findall("`+", line)), 3)
+    return ["", *(f"  {line}" for line in (f"{fence}text", *lines, fence)), ""] if lines else []
 
 
 def _first_lines(result: ToolResultMessage, lines: int) -> list[str]:

@@ -43,6 +43,8 @@ class Output:
         """True once nothing is written any more."""
         self.error: OSError | None = None
         """Why, if it was not that the reader went away."""
+        self.hung_up = False
+        """True if it was a terminal, and was closed."""
         mode = 0 if fd is None else os.fstat(fd).st_mode
         # Files and /dev/null are always ready, and the kernel refuses to be asked about them.
         self._can_wait = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or (fd is not None and os.isatty(fd))
@@ -81,7 +83,8 @@ class Output:
             self._close(None)
         except OSError as error:
             # A terminal that was closed says EIO.
-            self._close(None if error.errno == errno.EIO and self._can_wait else error)
+            self.hung_up = error.errno == errno.EIO and self._can_wait
+            self._close(None if self.hung_up else error)
         finally:
             self._waiting = None
 

@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-import signal
+import math
+import os
 import sys
-from collections.abc import AsyncIterator
-from typing import final
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import trio
 
 from trio_agent._agent import Agent
 from trio_agent._errors import FormatError
-from trio_agent._events import AgentEvent
-from trio_agent._messages import AgentMessage
-from trio_agent.tools import read_file, run_command, search_text
+from trio_agent._hooks import RunLimits
+from trio_agent._messages import AgentMessage, SystemMessage
 
+from ._config import ConfiguredCommand, with_configuration
+from ._exit import ExitCode, exit_codes_help
 from ._offline import offline_model
-from ._output import Output, complain
-from ._transcripts import check_writable, load_transcript, save_transcript
-from ._view import JsonView, PlainView, TerminalView, View
+from ._session import Session, reason_of
+from ._toolbox import ToolsError, load_tools
+from ._transcripts import check_writable, load_transcript
+from ._view import JsonView, PlainView, View
 
 __all__ = ["run"]
-
-_STUCK = 0.2
-"""Seconds that a reader who does not read may hold up the end of a run that was cut."""
 
 
 class _Refused(click.ClickException):
     """A file that cannot be used; nothing was begun."""
 
-    exit_code = 2
+    exit_code = int(ExitCode.USAGE)
 
 
-@click.command()
+def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 < value < math.inf:
+        raise click.BadParameter(f"{value} is no number of seconds above 0.", context, option)
+    return value
+
+
+@click.command(cls=ConfiguredCommand, epilog=exit_codes_help())
 @click.argument("prompt")
-@click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON, and nothing else.")
-@click.option("--save", metavar="FILE", help="Save the transcript there at the end, however the run ends.")
-@click.option("--resume", metavar="FILE", help="Go on from a saved transcript.")
-@click.option("--sequential", is_flag=True, help="Run the tools of an answer one after the other.")
-@click.option("--max-parallel", metavar="N", type=click.IntRange(min=1), help="Run at most N tools at the same time.")
+@click.option(
+    "--tools",
+    metavar="NAMES",
+    multiple=True,
+    default=["all"],
+    show_default=True,
+    help="The tools, with commas between: names that `trio-agent tools` lists, all of these, or your own as "
+    'module:name (a Tool, a list of them, or a function that gives either). --tools "" gives none.',
+)
 @click.option(
     "--root",
     metavar="DIR",
@@ -48,65 +58,104 @@ class _Refused(click.ClickException):
     type=click.Path(exists=True, file_okay=False),
     help="The directory that files are read in and commands start in.",
 )
+@click.option("--system", metavar="FILE", help="Take the system prompt from a file.")
+@click.option("--timeout", metavar="SECONDS", type=float, callback=_finite, help="End the whole run in order after it.")
+@click.option("--max-turns", metavar="N", type=click.IntRange(min=1), help="End the run after N answers of the model.")
+@click.option("--max-parallel", metavar="N", type=click.IntRange(min=1), help="Run at most N tools at the same time.")
+@click.option("--sequential/--parallel", help="Run the tools of an answer one after the other, or (normally) together.")
+@click.option("--save", metavar="FILE", help="Save the transcript there at the end, however the run ends.")
+@click.option("--resume", metavar="FILE", help="Go on from a saved transcript.")
+@click.option(
+    "--json/--text",
+    "as_json",
+    help="Print each event as a line of JSON, and nothing else (`trio-agent schema` describes it), or (normally) text.",
+)
+@with_configuration
+@click.pass_context
 def run(
+    context: click.Context,
     prompt: str,
     *,
-    as_json: bool,
+    tools: Sequence[str],
+    root: str,
+    system: str | None,
+    timeout: float | None,
+    max_turns: int | None,
+    max_parallel: int | None,
+    sequential: bool,
     save: str | None,
     resume: str | None,
-    sequential: bool,
-    max_parallel: int | None,
-    root: str,
+    as_json: bool,
 ) -> int:
     """Run an agent on PROMPT ("-" reads it from standard input).
 
-    The agent has three tools (read_file, search_text, run_command) and an offline model, so no key
-    and no network are needed. That model parses and does not think: it takes the prompt as a list of
-    instructions, makes each a tool call, runs them all in parallel, and reports what came back.
+    The model works offline, so no key and no network are needed. It parses and does not think: it
+    takes the prompt as a list of instructions, makes each a tool call, runs them all in parallel,
+    and reports what came back.
 
     \b
       trio-agent run 'read README.md 1-5; search "async def" in src; run "ls -l"'
 
-    Commands may do whatever you may; only reading and searching are confined to the directory.
+    Commands may do whatever you may; only the tools for files are confined to the directory.
+
+    Options that are always the same go into trio-agent/config.toml in $XDG_CONFIG_HOME (by default
+    ~/.config), as max-turns = 5 or tools = ["read_file", "my_tools:weather"]; those given here win.
 
     Ctrl-C aborts: tools are stopped, the transcript is closed in order. A second Ctrl-C cancels
     without waiting for anything that can be left out. SIGTERM and SIGHUP cancel, too.
-
-    \b
-    Exit codes:
-      0    the run is done
-      1    the run failed, or something could not be written
-      2    wrong usage (also a FILE that cannot be read or written)
-      129  SIGHUP
-      130  Ctrl-C
-      141  standard output was closed before the end
-      143  SIGTERM
     """  # noqa: D301 - click wants the character, not the two
-    messages: list[AgentMessage] = []
-    if resume is not None:
-        try:
-            messages = load_transcript(resume)
-        except (OSError, FormatError) as error:
-            raise _Refused(f"cannot resume from {resume}: {_reason(error)}") from error
+    messages = [] if resume is None else _resumed(resume)
+    explicit = context.get_parameter_source("system") is click.core.ParameterSource.COMMANDLINE
+    if explicit and messages and type(messages[0]) is SystemMessage and messages[0].content:
+        raise _Refused(f"--system does not go with --resume: {resume} has a system prompt of its own")
+    system_prompt = "" if system is None else _system(system)
     if save is not None:
         try:
             check_writable(save)
         except OSError as error:
-            raise _Refused(f"cannot save to {save}: {_reason(error)}") from error
+            raise _Refused(f"cannot save to {save}: {reason_of(error)}") from error
+    kill_now = trio.Event()
+    try:
+        toolbox = load_tools(tools, root, kill_now)
+    except (ToolsError, OSError) as error:
+        raise _Refused(f"--tools: {reason_of(error)}") from error
     if prompt == "-":
         prompt = _standard_input()
-    kill_now = trio.Event()
+    on_terminal = not as_json and sys.stdout is not None and sys.stdout.isatty()
     agent = Agent(
-        offline_model(),
-        tools=[read_file(root), search_text(root), run_command(root, kill_now=kill_now)],
+        offline_model(markdown=on_terminal),
+        tools=toolbox,
+        system_prompt=system_prompt,
         messages=messages,
         tool_execution="sequential" if sequential else "parallel",
         max_parallel_tools=max_parallel,
+        limits=RunLimits(turns=max_turns, seconds=timeout),
         repeat_partial=True,  # what a command printed before it was cut is worth knowing
     )
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    view: View = JsonView() if as_json else TerminalView() if on_terminal else PlainView()
-    return trio.run(_Session(agent, view, kill_now).run, prompt, save)
+    view: View = JsonView() if as_json else _terminal_view() if on_terminal else PlainView()
+    return trio.run(Session(agent, view, kill_now, timeout).run, prompt, save)
+
+
+def _terminal_view() -> View:
+    from ._terminal import TerminalView  # noqa: PLC0415 - rich takes 60 ms that a pipe does not need
+
+    return TerminalView(live=os.environ.get("TERM", "dumb") != "dumb")
+
+
+def _resumed(path: str) -> list[AgentMessage]:
+    try:
+        return load_transcript(path)
+    except (OSError, FormatError) as error:
+        raise _Refused(f"cannot resume from {path}: {reason_of(error)}") from error
+
+
+def _system(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise _Refused(f"cannot take the system prompt from {path}: it is no text in UTF-8") from error
+    except (OSError, ValueError) as error:
+        raise _Refused(f"cannot take the system prompt from {path}: {reason_of(error)}") from error
 
 
 def _standard_input() -> str:
@@ -115,87 +164,4 @@ def _standard_input() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
     except OSError as error:
-        raise _Refused(f"cannot read the prompt from standard input: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).replace("\n", " ")
-
-
-@final
-class _Session:
-    """One run with its signals, its output and its exit code."""
-
-    def __init__(self, agent: Agent, view: View, kill_now: trio.Event) -> None:
-        self._agent = agent
-        self._view = view
-        self._kill_now = kill_now
-        self._hard = trio.CancelScope()
-        self._output = Output(None if sys.stdout is None else 1, self._output_closed)
-        self._signalled = False
-        self._code = 0
-        self._reason = ""
-
-    async def run(self, prompt: str, save: str | None) -> int:
-        """Run the prompt; the exit code. Signals are taken from here on until all is saved."""
-        self._agent.subscribe(self._tell)
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, *_hangup()) as arrivals:
-            try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._listen, arrivals)
-                    with self._hard:
-                        await self._agent.prompt(prompt)
-                        await self._output.write(b"")
-                    nursery.cancel_scope.cancel(reason="the run is over")
-            finally:
-                if save is not None:
-                    self._save(save)
-        return self._verdict()
-
-    async def _tell(self, event: AgentEvent) -> None:
-        await self._output.write(self._view.show(event))
-
-    async def _listen(self, arrivals: AsyncIterator[int]) -> None:
-        async for number in arrivals:
-            self._output.hurry(_STUCK)
-            if self._signalled:
-                self._kill_now.set()
-                self._hard.cancel(reason=f"a second signal: {signal.Signals(number).name}")
-                continue
-            self._signalled = True
-            self._code = 128 + number
-            self._reason = f"interrupted by {signal.Signals(number).name}"
-            if number == signal.SIGINT:
-                # There is a run to abort: prompt() begins one before its first checkpoint.
-                self._agent.abort(self._reason)
-            else:
-                self._hard.cancel(reason=self._reason)
-
-    def _output_closed(self) -> None:
-        self._code = self._code or (141 if self._output.error is None else 1)
-        self._reason = self._reason or "standard output was closed"
-        self._agent.abort(self._reason)
-
-    def _save(self, path: str) -> None:
-        try:
-            save_transcript(path, list(self._agent.state.messages))
-        except OSError as error:
-            complain(f"cannot save to {path}: {_reason(error)}")
-            self._code = 1
-
-    def _verdict(self) -> int:
-        result = self._agent.last_result
-        if self._signalled:
-            complain(self._reason)
-        elif self._output.error is not None:
-            complain(f"cannot write the output: {_reason(self._output.error)}")
-        elif not self._code and result is not None and result.stop_reason in ("error", "aborted"):
-            message = result.message.error_message if result.message is not None else None
-            complain(f"the run failed: {message or result.stop_reason}")
-            self._code = 1
-        return self._code
-
-
-def _hangup() -> tuple[signal.Signals, ...]:
-    """SIGHUP, unless the program was started with nohup, which has it ignored."""
-    return () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+        raise _Refused(f"cannot read the prompt from standard input: {reason_of(error)}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 import types
 from collections.abc import Mapping
@@ -52,10 +53,7 @@ _GLOBALS = {name: value for module in _MODULES for name, value in vars(module).i
 
 # What a stream event tells besides its own fields comes from the answer that is being built (see
 # trio_agent._wire._events): what must be there, and what may be.
-_MUST: dict[type, dict[str, Any]] = {
-    ToolCallStart: {"id": str, "toolName": str},
-    ToolCallEnd: {"toolCall": ToolCall},
-}
+_MUST: dict[type, dict[str, Any]] = {ToolCallStart: {"id": str, "toolName": str}, ToolCallEnd: {"toolCall": ToolCall}}
 _MAY: dict[type, dict[str, Any]] = {
     ThinkingStart: {"redacted": bool},
     TextEnd: {"contentSignature": str},
@@ -178,7 +176,7 @@ def _field_docs(cls: type) -> dict[str, str]:
     """The string literals under the fields of a class."""
     body = _SOURCES[cls.__name__].body
     docs: dict[str, str] = {}
-    for field, text in zip(body, body[1:], strict=False):
+    for field, text in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
             docs[field.target.id] = _plain(str(ast.literal_eval(text.value)))
     return docs

@@ -34,7 +34,7 @@ from trio_agent._messages import AssistantMessage, Usage
 from trio_agent._stream import TextDelta, ThinkingDelta, ThinkingEnd, ToolCallStart
 from trio_agent._tool import ToolResult
 
-from ._markdown import Prose, split_finished
+from ._markdown import Prose, split_blocks
 from ._output import without_controls
 from ._screen import Screen
 from ._transcripts import json_text
@@ -73,13 +73,17 @@ class TerminalView:
     """Draws a run.
 
     Args:
-      live: False prints finished things only, for terminals that cannot move the cursor.
+      live: False prints only what is finished, block by block, for terminals that cannot move the cursor.
       size: what tells columns and lines, asked for each drawing.
       clock: seconds.
     """
 
     def __init__(
-        self, *, live: bool = True, size: Callable[[], Size] = terminal_size, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        live: bool = True,
+        size: Callable[[], Size] = terminal_size,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._screen = Screen(sys.stdout.encoding if sys.stdout else "utf-8", live=live)
         self._live = live
@@ -90,6 +94,8 @@ class TerminalView:
         """The part of the answer that is not printed yet."""
         self._told = False
         """Whether any of the answer came as deltas."""
+        self._last = ""
+        """What was printed last, ``text`` or ``tool``: a blank line stands between the two."""
         self._doing = ""
         self._doing_since = clock()
         self._next = 0.0
@@ -121,9 +127,10 @@ class TerminalView:
         elif type(event) is MessageEnd and type(event.message) is AssistantMessage:
             # An answer that came whole has told no deltas.
             text = self._text if self._told else without_controls(event.message.text)
-            self._text, self._told = "", False
             self._usage = self._usage + event.message.usage
-            return [Prose(text)] if text.strip() else []
+            finished = self._prose(split_blocks(text))
+            self._text, self._told = "", False
+            return finished
         elif type(event) is TurnStart:
             self._turns += 1
             self._do("waiting for the model")
@@ -132,7 +139,7 @@ class TerminalView:
         elif type(event) is AgentEnd:
             self._do("")
             self._running.clear()
-            return [self._summary(event)]
+            return [*([Text("")] if self._last else []), self._summary(event)]
         return []
 
     def _take_piece(self, event: MessageUpdate) -> None:
@@ -158,10 +165,11 @@ class TerminalView:
         running = self._running.pop(event.tool_call_id, None) or _Running(event.tool_name, "", self._clock())
         mark, style = ("✗", "red") if event.is_error else ("✓", "green")
         seconds = _seconds(self._clock() - running.since)
-        head = Text.assemble(
-            (f"{mark} ", style), (running.name, "bold"), f" {seconds}  ", (running.arguments, "cyan"), no_wrap=True
-        )
-        return [head, *_folded(event.result)]
+        head = Text.assemble((f"{mark} ", style), (running.name, "bold"), f" {seconds}  ", (running.arguments, "cyan"))
+        head.no_wrap, head.overflow = True, "ellipsis"
+        gap = [Text("")] if self._last == "text" else []
+        self._last = "tool"
+        return [*gap, head, *_folded(event.result)]
 
     def _summary(self, event: AgentEnd) -> Text:
         calls = _count(self._calls, "call") + (f" ({self._failed} failed)" if self._failed else "")
@@ -183,13 +191,12 @@ class TerminalView:
         Args:
           now: draw also where the last drawing was slow, because the size has changed.
         """
-        if not self._live or (self._clock() < self._next and not now):
+        if self._clock() < self._next and not now:
             return b""
         finished: list[RenderableType] = []
         if 0 < len(self._text) <= _MUCH:
-            done, self._text = split_finished(self._text)
-            if done.strip():
-                finished.append(Prose(done))
+            *done, self._text = split_blocks(self._text) or [self._text]
+            finished = self._prose(done)
         return self._draw(finished)
 
     def close(self) -> bytes:
@@ -197,7 +204,15 @@ class TerminalView:
         self._live = False
         self._running.clear()
         rest, self._text = self._text, ""
-        return self._draw([Prose(rest)] if rest.strip() else [])
+        return self._draw(self._prose(split_blocks(rest)))
+
+    def _prose(self, blocks: list[str]) -> list[RenderableType]:
+        """Blocks of the answer, with a blank line between each two of it."""
+        shown: list[RenderableType] = []
+        for block in blocks:
+            shown += [Text(""), Prose(block)] if self._last else [Prose(block)]
+            self._last = "text"
+        return shown
 
     def _draw(self, finished: list[RenderableType]) -> bytes:
         begun = time.monotonic()
@@ -212,17 +227,22 @@ class TerminalView:
         room = max(lines - 2, 1)
         rows = list(self._running.values())
         region: list[RenderableType] = []
+        if self._text.strip():
+            much = len(self._text) > _MUCH
+            tail: RenderableType = Text(self._text[-2 * columns * room :]) if much else Prose(self._text)
+            tail = Group(Text(""), tail) if self._last else tail
+            region.append(self._screen.last_lines(tail, columns, max(room - len(rows) - 1, 1)))
+            room -= 1
         if rows:
-            region.append(self._table(rows, columns, room))
+            if room > 4 and (region or self._last == "text"):
+                region.append(Text(""))
+                room -= 1
+            region.append(self._table(rows, columns, max(room, 1)))
         elif self._doing:
             seconds = self._clock() - self._doing_since
             # What is over in a moment need not flash up.
             if seconds >= 0.3:
                 region.append(Text(f"{self._spinner()} {self._doing} {_seconds(seconds)}", "dim", no_wrap=True))
-        if self._text.strip():
-            much = len(self._text) > _MUCH
-            tail: RenderableType = Text(self._text[-2 * columns * room :]) if much else Prose(self._text)
-            region.insert(0, self._screen.last_lines(tail, columns, max(room - len(rows) - 1, 1)))
         return region
 
     def _table(self, rows: list[_Running], columns: int, room: int) -> RenderableType:
@@ -243,7 +263,8 @@ class TerminalView:
         hidden = len(rows) - len(shown)
         if not hidden:
             return table
-        return Group(table, Text(f"  … {hidden} more running" if shown else f"{len(rows)} tools running", "dim"))
+        rest = f"  … {hidden} more running" if shown else f"{len(rows)} tools running"
+        return Group(table, Text(rest, "dim", no_wrap=True, overflow="ellipsis"))
 
     def _spinner(self) -> str:
         return "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"[int(self._clock() * 10) % 10]
@@ -251,7 +272,7 @@ class TerminalView:
 
 def _folded(result: ToolResult) -> list[RenderableType]:
     lines = result.text.rstrip().splitlines()
-    shown = lines if len(lines) <= _FOLDED + 1 else lines[:_FOLDED]
+    shown = lines if len(lines) <= _FOLDED + 2 else lines[:_FOLDED]
     folded: list[RenderableType] = [
         Text(f"  {without_controls(line).expandtabs(4)}", "dim", no_wrap=True, overflow="ellipsis") for line in shown
     ]
@@ -288,5 +309,3 @@ def _seconds(seconds: float) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-

@@ -41,16 +41,15 @@ def load_tools(choices: Sequence[str], root: str, kill_now: trio.Event | None = 
     Raises:
       ToolsError: there is no such tool, it cannot be imported, or two have the same name.
     """
-    names = [name.strip() for choice in choices for name in choice.split(",") if name.strip()]
+    chosen = [name.strip() for choice in choices for name in choice.split(",") if name.strip()]
+    names = [name for choice in chosen for name in (ready_made() if choice == "all" else (choice,))]
     found: dict[str, Tool] = {}
-    seen: set[str] = set()
-    for name in (each for name in names for each in (ready_made() if name == "all" else (name,))):
-        if name in seen:
-            continue
-        seen.add(name)
+    for name in dict.fromkeys(names):
         for tool in _own(name) if ":" in name else [_make(name, root, kill_now)]:
             if tool.name in found and found[tool.name] is not tool:
-                raise ToolsError(f"{name}: there is another tool called {tool.name!r} already; leave out one of the two")
+                raise ToolsError(
+                    f"{name}: there is another tool called {tool.name!r} already; leave out one of the two"
+                )
             found[tool.name] = tool
     return list(found.values())
 
@@ -58,8 +57,7 @@ def load_tools(choices: Sequence[str], root: str, kill_now: trio.Event | None = 
 def _make(name: str, root: str, kill_now: trio.Event | None) -> Tool:
     if name not in ready_made():
         raise ToolsError(
-            f"there is no tool {name!r}; choose from {', '.join(ready_made())} and all, "
-            "or name your own as module:name"
+            f"there is no tool {name!r}; choose from {', '.join(ready_made())} and all, or name your own as module:name"
         )
     factory: Callable[..., Tool] = getattr(trio_agent.tools, name)
     # What a factory takes is seen from its signature: the directory first, where it has one.
@@ -117,5 +115,7 @@ def _what(error: BaseException) -> str:
 
 
 def _hint(module: object) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, Tool)] if hasattr(module, "__dict__") else []
+    names = (
+        [name for name, value in vars(module).items() if isinstance(value, Tool)] if hasattr(module, "__dict__") else []
+    )
     return f"; its tools are {', '.join(names)}" if names else ""

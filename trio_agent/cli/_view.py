@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 from trio_agent._events import AgentEvent, MessageEnd, MessageUpdate
 from trio_agent._messages import AssistantMessage
@@ -13,7 +13,7 @@ from trio_agent._wire import event_to_json
 from ._output import without_controls
 from ._transcripts import json_text
 
-__all__ = ["JsonView", "PlainView", "View"]
+__all__ = ["JsonView", "LiveView", "PlainView", "View"]
 
 
 class View(Protocol):
@@ -21,6 +21,19 @@ class View(Protocol):
 
     def show(self, event: AgentEvent) -> bytes:
         """The bytes for one event; mostly none."""
+        ...
+
+
+@runtime_checkable
+class LiveView(View, Protocol):
+    """A view that shows also what is going on."""
+
+    def frame(self, *, now: bool = False) -> bytes:
+        """What is going on, drawn anew; ``now`` if the size of the screen has changed."""
+        ...
+
+    def close(self) -> bytes:
+        """The end of it, once more where a cancellation has cut the drawing of events."""
         ...
 
 
