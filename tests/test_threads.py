@@ -427,7 +427,11 @@ async def test_a_thread_that_waits_to_hand_over_an_update_is_let_go_by_a_cut(cau
     async with trio.open_nursery() as nursery:
         nursery.start_soon(play.run)
         await waiting.wait()
-        await wait_all_tasks_blocked()
+        assert agent._run is not None
+        assert agent._run.record.batch is not None
+        (running,) = agent._run.record.batch.calls
+        while running.waiter is None:  # the thread takes its time to come to its second update
+            await trio.lowlevel.checkpoint()
         cut(agent, play, cause)
         await over(worker.over)
         hold.set()

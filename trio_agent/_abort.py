@@ -44,11 +44,13 @@ class Piece:
     abort: Abort
     cut: Cut | None = attrs.field(default=None, init=False)
     scope: trio.CancelScope | None = attrs.field(default=None, init=False)
+    timed: bool = attrs.field(default=False, init=False)
+    """The scope has a deadline of its own."""
 
     def cut_off(self, cut: Cut) -> None:
         """Write down why, and cancel the scope if there is one. The first cause stands."""
         if self.cut is None:
-            if self.scope is not None and trio.current_time() >= self.scope.deadline:
+            if self.timed and self.scope is not None and trio.current_time() >= self.scope.deadline:
                 # The deadline came first, though its task has not noticed yet.
                 self.cut = Cut("timeout")
             else:
@@ -72,7 +74,7 @@ class Piece:
         del self.abort._pieces[self]
         assert scope is not None
         caught = scope.__exit__(kind, error, trace)
-        if self.cut is None and scope.cancel_called:
+        if self.timed and self.cut is None and scope.cancel_called:
             self.cut = Cut("timeout")
         return caught
 

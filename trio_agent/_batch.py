@@ -7,7 +7,8 @@ updates stand in the call; the channel only wakes the deliverer.
 from __future__ import annotations
 
 import math
-from typing import final
+from collections.abc import Coroutine
+from typing import Any, final
 
 import trio
 
@@ -58,18 +59,21 @@ def _check(run: Run) -> None:
         raise WorkCut
 
 
-async def _start(run: Run, call: Call) -> None:
+# The two that follow change the record at once and tell when awaited; a coroutine more for each call counts.
+
+
+def _start(run: Run, call: Call) -> Coroutine[Any, Any, None]:
     call.started = True
     tool_call = call.tool_call
-    await run.emit(ToolExecutionStart(tool_call.id, tool_call.name, tool_call.arguments))
+    return run.emit(ToolExecutionStart(tool_call.id, tool_call.name, tool_call.arguments))
 
 
-async def _end(run: Run, call: Call) -> None:
+def _end(run: Run, call: Call) -> Coroutine[Any, Any, None]:
     result = call.outcome
     assert result is not None
     call.ended = True
     call.over = True
-    await run.emit(ToolExecutionEnd(call.tool_call.id, call.tool_call.name, result, result.is_error))
+    return run.emit(ToolExecutionEnd(call.tool_call.id, call.tool_call.name, result, result.is_error))
 
 
 async def _result(run: Run, call: Call) -> None:
@@ -174,7 +178,8 @@ class _Runner:
         if self._refused(call):
             return
         await trio.lowlevel.checkpoint_if_cancelled()
-        await self.caller.prepare(call)
+        if not self.caller.prepare_unasked(call):
+            await self.caller.prepare(call)
         if call.outcome is None and not call.prepared:
             raise WorkCut
 

@@ -119,9 +119,7 @@ class PendingMessageQueue:
     def drain(self) -> list[AgentMessage]:
         """Hand out what the mode says; kept aside until :meth:`taken` or :meth:`put_back`."""
         drained = self.peek()
-        for _ in drained:
-            self._head.popleft()
-        self._handed.extend(drained)
+        self._handed.extend(self._head.popleft() for _ in drained)
         return drained
 
     def taken(self, message: AgentMessage) -> None:

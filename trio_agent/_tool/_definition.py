@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, final, overload
+from typing import Any, Literal, TypeAlias, cast, final, overload
 
 import attrs
 import msgspec
@@ -76,9 +76,9 @@ def as_tool_result(value: object) -> ToolResult:
     if value is None:
         return ToolResult()
     try:
-        if attrs.has(type(value)):
-            value = attrs.asdict(value)  # msgspec would sort its fields
-        plain = msgspec.to_builtins(value, str_keys=True)
+        # msgspec would sort the fields of an attrs class.
+        known: Any = attrs.asdict(cast("Any", value)) if attrs.has(type(value)) else value
+        plain = msgspec.to_builtins(known, str_keys=True)
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(
