@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from trio_agent import Tool, ToolCall, ToolResult, run_tool_call
+from trio_agent import ImageContent, TextContent, Tool, ToolCall, ToolResult, run_tool_call
 from trio_agent.tools import read_file
 
 
@@ -102,6 +103,70 @@ async def test_going_on_with_the_offsets_gives_the_whole_file(root: Path) -> Non
             break
         offset = int(note.rpartition(" ")[2].rstrip("]"))
     assert read == "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "shown"),
+    [
+        pytest.param(b"one\ntwo", {}, "1\tone\n2\ttwo", id="whole"),
+        pytest.param(
+            b"1\n2\n3\n", {"offset": 2, "limit": 1}, "2\t2\n[lines 2 to 2 are shown; go on with offset 3]", id="range"
+        ),
+        pytest.param("a\u2028b\x0c\r\nc".encode(), {}, "1\ta\u2028b\x0c\r\n2\tc", id="only newlines end lines"),
+        pytest.param(b"\n\n", {}, "1\t\n2\t\n", id="empty lines"),
+        pytest.param(b"", {}, "[f is empty]", id="empty"),
+    ],
+)
+async def test_line_numbers(root: Path, content: bytes, arguments: dict[str, int], shown: str) -> None:
+    (root / "f").write_bytes(content)
+    assert (await call(read_file(root), path="f", line_numbers=True, **arguments)).text == shown
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        pytest.param(PNG, "image/png", id="png"),
+        pytest.param(b"\xff\xd8\xff\xe0\0\x10JFIF", "image/jpeg", id="jpeg"),
+        pytest.param(b"GIF89a\x01\0\x01\0", "image/gif", id="gif"),
+        pytest.param(b"GIF87a\x01\0\x01\0", "image/gif", id="old gif"),
+        pytest.param(b"RIFF\x1a\0\0\0WEBPVP8 ", "image/webp", id="webp"),
+    ],
+)
+async def test_images_come_as_images_whatever_they_are_called(root: Path, data: bytes, kind: str) -> None:
+    (root / "picture.txt").write_bytes(data)
+    result = await call(read_file(root), path="picture.txt", offset=7, line_numbers=True)
+    assert not result.is_error
+    assert result.content == (
+        TextContent(f"[picture.txt: {kind}, {len(data)} bytes]"),
+        ImageContent(base64.b64encode(data).decode(), kind),
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "limit", "message"),
+    [
+        pytest.param(
+            PNG + b"x" * 100, 99, "is an image (image/png) of 116 bytes; more than 99 are not shown", id="big"
+        ),
+        pytest.param(PNG, 0, "holds binary data", id="images not wanted"),
+        pytest.param(b"RIFF\x1a\0\0\0WAVEfmt ", 99, "holds binary data", id="sound"),
+        pytest.param(b"\x89PNG\0", 99, "holds binary data", id="half a mark"),
+        pytest.param(b"%PDF-1.7\0", 99, "holds binary data", id="pdf"),
+    ],
+)
+async def test_images_that_are_not_shown(root: Path, data: bytes, limit: int, message: str) -> None:
+    (root / "f").write_bytes(data)
+    result = await call(read_file(root, max_image_bytes=limit), path="f")
+    assert (result.is_error, message in result.text) == (True, True)
+    assert all(isinstance(block, TextContent) for block in result.content)
+
+
+async def test_text_that_begins_like_an_image_is_text(root: Path) -> None:
+    (root / "f").write_text("GIF89a is a format\n")
+    assert (await call(read_file(root), path="f")).text == "GIF89a is a format\n"
 
 
 def make_fifo(root: Path) -> None:
@@ -336,5 +401,5 @@ def test_the_limits_stand_in_the_description(root: Path) -> None:
     assert tool.name == "look"
     assert "1,234 lines" in tool.description
     assert "5,678 bytes" in tool.description
-    assert sorted(tool.parameters["properties"]) == ["limit", "offset", "path"]
+    assert sorted(tool.parameters["properties"]) == ["limit", "line_numbers", "offset", "path"]
     assert tool.parameters["required"] == ["path"]

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
 from trio_agent import Tool, ToolCall, ToolResult, run_tool_call
-from trio_agent.tools import search_text
+from trio_agent.tools import search_text as with_either
+
+search_text = partial(with_either, ripgrep=None)
+"""What most tests are about: the engine in Python, which is there everywhere."""
+
+RIPGREP = shutil.which("rg")
+needs_ripgrep = pytest.mark.skipif(RIPGREP is None, reason="ripgrep is not installed")
 
 CATASTROPHE = "(x+x+)+y"
 """On thirty x takes Python's re longer than anybody waits."""
@@ -259,3 +267,172 @@ async def test_an_interpreter_that_does_not_start_is_an_error_result(
     monkeypatch.setattr("sys.executable", "/bin/false")
     result = await call(search_text(root), text="needle")
     assert (result.is_error, result.text) == (True, "the search failed with status 1: ")
+
+
+# ------------------------------------------------------------------ .gitignore
+
+
+IGNORES = [
+    pytest.param({".gitignore": "*.log\n"}, {}, ["keep.txt", "sub/keep.txt"], id="a name"),
+    pytest.param({".gitignore": "sub/\n"}, {}, ["keep.txt", "x.log"], id="a directory"),
+    pytest.param({".gitignore": "/keep.txt\n"}, {}, ["sub/keep.txt", "sub/x.log", "x.log"], id="from the root on"),
+    pytest.param({".gitignore": "*\n!*/\n!keep.txt\n"}, {}, ["keep.txt", "sub/keep.txt"], id="all but"),
+    pytest.param({".gitignore": "*.log\n", "sub/.gitignore": "!x.log\n"}, {}, ["keep.txt", "sub/keep.txt", "sub/x.log"], id="taken back below"),
+    pytest.param({"sub/.gitignore": "keep.txt\n"}, {}, ["keep.txt", "sub/x.log", "x.log"], id="below only"),
+    pytest.param({".gitignore": "*.log\n"}, {"path": "sub"}, ["sub/keep.txt"], id="rules above the start"),
+    pytest.param({".gitignore": "sub/\n"}, {"path": "sub"}, ["sub/keep.txt", "sub/x.log"], id="asked for by path"),
+    pytest.param({".gitignore": "*.log\n"}, {"path": "x.log"}, ["x.log"], id="a file asked for by path"),
+    pytest.param({".gitignore": "*.log\nsub\n"}, {"ignored": True}, ["keep.txt", "sub/keep.txt", "sub/x.log", "x.log"], id="asked for all"),
+    pytest.param({".gitignore": "# keep.txt\n\n  \n"}, {}, ["keep.txt", "sub/keep.txt", "sub/x.log", "x.log"], id="comments"),
+]  # fmt: skip
+
+
+def plant(root: Path, ignores: dict[str, str]) -> Path:
+    top = root / "ignoring"
+    (top / "sub").mkdir(parents=True)
+    for name in ("keep.txt", "x.log", "sub/keep.txt", "sub/x.log"):
+        (top / name).write_text("needle\n")
+    for name, text in ignores.items():
+        (top / name).write_text(text)
+    return top
+
+
+@pytest.mark.parametrize("ripgrep", [None, pytest.param("rg", marks=needs_ripgrep)])
+@pytest.mark.parametrize(("ignores", "arguments", "found"), IGNORES)
+async def test_what_gitignore_names_is_passed_over(
+    root: Path, ignores: dict[str, str], arguments: dict[str, object], found: list[str], ripgrep: str | None
+) -> None:
+    top = plant(root, ignores)
+    result = await call(with_either(top, ripgrep=ripgrep), text="needle", **arguments)
+    assert sorted(line.split(":")[0] for line in result.text.splitlines()[:-1]) == found
+    if "ignored" not in arguments and "path" not in arguments:
+        everything = await call(with_either(top, ripgrep=ripgrep, gitignore=False), text="needle")
+        assert everything.details["hits"] == 4
+
+
+# ------------------------------------------------------------------ ripgrep
+
+
+def same(root: Path) -> None:
+    pass
+
+
+def crlf(root: Path) -> None:
+    (root / "odd").write_bytes(b"a needle\r\nneedle b\r\n")
+
+
+def mark(root: Path) -> None:
+    (root / "odd").write_bytes(b"\xef\xbb\xbfneedle\n")
+
+
+def utf16(root: Path) -> None:
+    (root / "odd").write_bytes("needle\n".encode("utf-16"))
+
+
+def spread(root: Path) -> None:
+    (root / "odd").write_text("x" * 70_000 + "needle" + "é" * 400 + "\nend needle")
+
+
+def hidden(root: Path) -> None:
+    (root / ".hidden").mkdir()
+    (root / ".hidden" / ".odd").write_text("needle")
+
+
+@needs_ripgrep
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        pytest.param(same, {"text": "needle"}, id="text"),
+        pytest.param(same, {"text": "NEEDLE", "ignore_case": True}, id="case"),
+        pytest.param(same, {"text": "needle("}, id="no expression"),
+        pytest.param(same, {"text": r"^\w+ \w+$", "regex": True}, id="expression"),
+        pytest.param(same, {"text": r"(n)(e)\2dle", "regex": True}, id="backreference"),
+        pytest.param(same, {"text": r"(?<=one )needle", "regex": True}, id="looking behind"),
+        pytest.param(same, {"text": "-e"}, id="like an option"),
+        pytest.param(same, {"text": "--files", "path": "pkg"}, id="like a long option"),
+        pytest.param(same, {"text": "needle", "path": "pkg/sub"}, id="directory"),
+        pytest.param(same, {"text": "needle", "path": "./pkg//b.py"}, id="file"),
+        pytest.param(same, {"text": "a\0b"}, id="NUL"),
+        pytest.param(same, {"text": "a\ud800b"}, id="surrogate"),
+        pytest.param(same, {"text": "a\nb"}, id="newline"),
+        pytest.param(crlf, {"text": "needle$", "regex": True}, id="CRLF"),
+        pytest.param(mark, {"text": "needle"}, id="byte order mark"),
+        pytest.param(hidden, {"text": "needle"}, id="hidden"),
+        pytest.param(latin, {"text": "needle"}, id="undecodable"),
+        pytest.param(odd_name, {"text": "needle"}, id="a name of two lines"),
+        pytest.param(long_line, {"text": "needle"}, id="long line"),
+        pytest.param(spread, {"text": "needle"}, id="longer line"),
+        pytest.param(link_out, {"text": "needle"}, id="links out"),
+        pytest.param(link_in, {"text": "needle"}, id="links inside"),
+        pytest.param(fifo, {"text": "needle"}, id="FIFO"),
+        pytest.param(same, {"text": "(", "regex": True}, id="broken expression"),
+        pytest.param(same, {"text": "x", "path": ".."}, id="outside"),
+        pytest.param(same, {"text": "nowhere"}, id="nothing"),
+    ],
+)
+async def test_both_engines_say_the_same(
+    root: Path, make: Callable[[Path], None], arguments: dict[str, object]
+) -> None:
+    make(root)
+    one = await call(with_either(root, ripgrep=None), **arguments)
+    two = await call(with_either(root), **arguments)
+    assert sorted(two.text.splitlines()) == sorted(one.text.splitlines())
+    assert two.is_error == one.is_error
+
+
+@needs_ripgrep
+@pytest.mark.parametrize(("make", "absent"), [(binary, "odd"), (utf16, "odd"), (link_out, "outside.txt")])
+async def test_what_ripgrep_does_not_show(root: Path, make: Callable[[Path], None], absent: str) -> None:
+    make(root)
+    assert absent not in (await call(with_either(root), text="needle")).text
+
+
+@needs_ripgrep
+async def test_many_hits_end_ripgrep(root: Path) -> None:
+    many(root)
+    result = await call(with_either(root), text="needle")
+    assert (result.details["hits"], result.details["more"]) == (200, True)
+    assert "[cut after 200 lines; there are more" in result.text
+
+
+def script(directory: Path, text: str) -> str:
+    path = directory / "fake_rg"
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o700)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("does", "shown"),
+    [
+        pytest.param("exit 2", "a.txt:1:one needle", id="fails"),
+        pytest.param("kill -SEGV $$", "a.txt:1:one needle", id="crashes"),
+        pytest.param("printf 'rubbish without an end'", "a.txt:1:one needle", id="says rubbish"),
+        pytest.param("rm -- $0; exit 2", "a.txt:1:one needle", id="vanishes"),
+        pytest.param(
+            r"printf './../outside.txt\0001:1:0:x\n\n1 files contained matches\n1 files searched\n'",
+            "is in none of",
+            id="was led outside",
+        ),
+        pytest.param(
+            r"printf './gone\0001:1:0:x\n./a.txt\0001:5:0:x\n\n2 files contained matches\n2 files searched\n'",
+            "a.txt:1:one needle\n[1 line in 1 of 2 files]",
+            id="a file that is gone by now",
+        ),
+    ],
+)
+async def test_a_ripgrep_that_goes_wrong(root: Path, tmp_path: Path, does: str, shown: str) -> None:
+    tool = with_either(root, ripgrep=script(tmp_path, does))
+    await call(tool, text="needle")
+    result = await call(tool, text="needle")
+    assert not result.is_error
+    assert shown in result.text
+    assert "outside" not in result.text
+
+
+@pytest.mark.slow
+async def test_a_ripgrep_that_hangs_is_killed(root: Path, tmp_path: Path) -> None:
+    """Slow: a real process is killed after a real fifth of a second."""
+    tool = with_either(root, ripgrep=script(tmp_path, "trap '' TERM; sleep 60.4711; sleep 60.4711"), time_limit=0.2)
+    result = await call(tool, text="needle")
+    assert (result.is_error, "[stopped after 0.2 s with 0 lines" in result.text) == (True, True)

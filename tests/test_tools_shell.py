@@ -8,6 +8,7 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -97,6 +98,7 @@ async def test_the_facts_stand_in_the_details(tmp_path: Path) -> None:
         "exit_status": 3,
         "signal": None,
         "timed_out": False,
+        "time_limit": None,
         "background_ended": False,
         "bytes": 3,
     }
@@ -147,6 +149,97 @@ async def test_what_cannot_be_started_is_an_error_result(
     assert result.is_error
     assert text in result.text
     assert count("/proc/self/fd") <= before + 2  # Trio keeps a pair of its own from now on
+
+
+async def call_with(tool: Tool, **arguments: object) -> ToolResult:
+    return (await run_tool_call(ToolCall("c1", tool.name, arguments), tools=[tool])).result
+
+
+@pytest.mark.parametrize(
+    ("form", "command", "text"),
+    [
+        pytest.param(
+            "list", ["echo", "a b", "$HOME", "*", ";", "`id`"], "a b $HOME * ; `id`\n[exit status 0]", id="list"
+        ),
+        pytest.param("list", '["echo", "hi"]', "hi\n[exit status 0]", id="list as JSON (B71)"),
+        pytest.param("list", ["printf", "%s|", "", "é\n"], "|é\n|\n[exit status 0]", id="empty and odd arguments"),
+        pytest.param("both", "echo $((1 + 1))", "2\n[exit status 0]", id="both: a line"),
+        pytest.param("both", ["echo", "$((1 + 1))"], "$((1 + 1))\n[exit status 0]", id="both: a list"),
+        pytest.param("both", '["echo", "hi"]', None, id="both: text is a line, whatever it looks like (B71)"),
+        pytest.param("list", "echo hi", None, id="list: no line"),
+        pytest.param("list", [], None, id="list: nothing"),
+        pytest.param("list", [""], None, id="list: no name"),
+        pytest.param("list", ["echo", 1.5], "1.5\n[exit status 0]", id="list: numbers are text"),
+        pytest.param("list", ["echo", ["x"]], None, id="list: lists in lists"),
+        pytest.param("list", ["no_such_command_"], None, id="list: unknown"),
+        pytest.param("list", ["./no_program"], None, id="list: may not be executed"),
+        pytest.param("list", ["echo", "a\0b"], None, id="list: NUL"),
+        pytest.param("list", ["echo", "\ud800"], None, id="list: lone surrogate"),
+        pytest.param("line", ["echo", "hi"], None, id="line: no list"),
+    ],
+)
+async def test_line_or_list_as_the_host_says(tmp_path: Path, form: Any, command: object, text: str | None) -> None:
+    (tmp_path / "no_program").write_text("x")
+    result = await call_with(run_command(tmp_path, form=form), command=command)
+    assert result.is_error == (text is None)
+    if text is not None:
+        assert result.text == text
+    assert len(result.text) < 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("host", "model", "held"), [(0.2, None, 0.2), (None, 0.2, 0.2), (0.2, 50, 0.2), (50, 0.2, 0.2)]
+)
+async def test_the_shorter_time_limit_holds(
+    tmp_path: Path, mark: str, host: float | None, model: float | None, held: float
+) -> None:
+    """Slow: a real command is stopped after real time."""
+    tool = run_command(tmp_path, time_limit=host)
+    result = await call_with(tool, command=f"sleep {mark}", timeout=model)
+    assert result.text == "[stopped: its time of 0.2 s was up]"
+    assert (result.details["timed_out"], result.details["time_limit"]) == (True, held)
+    assert not living(mark)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "soon"])
+async def test_time_limits_that_are_none(tmp_path: Path, timeout: object) -> None:
+    result = await call_with(run_command(tmp_path), command="true", timeout=timeout)
+    assert result.error_kind == "invalid_arguments"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("sleep {mark} & sleep {mark}", id="a child in the background"),
+        pytest.param("(sleep {mark} & sleep {mark} &) ; wait; sleep {mark}", id="grandchildren"),
+        pytest.param("trap '' TERM; sleep {mark}; sleep {mark}", id="ignores TERM"),
+        pytest.param("trap '' TERM HUP INT QUIT; while :; do sleep {mark}; done", id="ignores all it can"),
+        pytest.param("trap 'sleep {mark}' TERM; sleep {mark}", id="takes its time at TERM"),
+        pytest.param("trap 'sleep {mark} & sleep {mark}' TERM EXIT; sleep {mark}", id="forks at TERM"),
+        pytest.param("exec >&- 2>&-; sleep {mark}", id="closes its output and lives on"),
+        pytest.param("exec >&- 2>&- <&-; trap '' TERM; sleep {mark}; sleep {mark}", id="closes all, ignores TERM"),
+        pytest.param("yes {mark}", id="writes forever"),
+        pytest.param("yes {mark} >&2", id="writes errors forever"),
+        pytest.param("trap '' PIPE TERM; while :; do echo {mark}; done", id="writes in spite of all"),
+        pytest.param("kill -STOP $$; sleep {mark}", id="stops itself"),
+        pytest.param("sleep {mark} & kill -STOP $!; sleep {mark}", id="stops a child"),
+        pytest.param("nohup sleep {mark} & nohup sleep {mark}", id="nohup"),
+        pytest.param("sleep {mark} | cat | cat", id="a pipeline"),
+        pytest.param("for i in $(seq 60); do (sleep {mark} & sleep {mark}) & done; sleep {mark}", id="forks"),
+    ],
+)
+async def test_commands_that_do_not_want_to_end(tmp_path: Path, mark: str, command: str) -> None:
+    """Slow: real commands are ended after a real third of a second."""
+    tool = run_command(tmp_path, time_limit=0.15, kill_grace=0.15, max_output=1000)
+    start = trio.current_time()
+    result = await call_with(tool, command=command.replace("{mark}", mark))
+    assert trio.current_time() - start < 2.5
+    assert result.is_error
+    assert "its time of 0.15 s was up" in result.text
+    assert len(result.text) < 1300
+    assert not living(mark)
 
 
 async def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:

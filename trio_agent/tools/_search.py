@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import posixpath
-import sys
+import shutil
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import trio
@@ -18,12 +15,11 @@ from trio_agent._errors import TrioAgentError
 from trio_agent._tool import Tool, ToolResult, tool
 
 from ._output import in_short, printable
-from ._process import Ended, run_group
+from ._ripgrep import Found, understood, with_ripgrep
 from ._root import Root
+from ._worker import Answer, run_worker, start_of
 
 __all__ = ["SearchError", "search_text"]
-
-_WORKER = os.fspath(Path(__file__).with_name("_grep.py"))
 
 
 class SearchError(TrioAgentError):
@@ -37,16 +33,21 @@ def search_text(
     max_hits: int = 200,
     max_line: int = 300,
     time_limit: float = 10.0,
+    gitignore: bool = True,
+    ripgrep: str | None = "rg",
 ) -> Tool:
     """Make a tool that looks for a text or regular expression in the files below a root.
 
-    The search runs in a process of its own, which is killed when the call is cut or its time is up:
-    a regular expression of Python cannot be stopped in any other way, and until it ends it would
-    hold up every task and thread of the program. The result then has the hits so far and says so.
+    ripgrep searches where it is installed; else, and for what only Python's expressions can say
+    (backreferences, looking around), a worker in Python does. Either is a process of its own, which
+    is killed when the call is cut or its time is up: a regular expression of Python cannot be
+    stopped in any other way, and until it ends it would hold up every task and thread of the
+    program. The result then has the hits so far and says so.
 
     The root cannot be left (as with :func:`read_file`); below it symbolic links are not followed.
-    Binary files (with a NUL in the first 8 KiB) and what is called ``.git`` are passed over. A line
-    matches by itself: no expression reaches over its end.
+    Binary files (with a NUL in the first 8 KiB), what is called ``.git`` and, unless the model asks for it, what
+    ``.gitignore`` files name is passed over; a path that is given is searched even if they name it.
+    A line matches by itself: no expression reaches over its end.
 
     Args:
       root: the directory that paths are relative to.
@@ -54,81 +55,82 @@ def search_text(
       max_hits: lines that one call shows at most.
       max_line: characters of a line that are shown, around the hit.
       time_limit: seconds that a search may take.
+      gitignore: False to leave ``.gitignore`` files unread.
+      ripgrep: the program, a path or a name that is looked for in ``PATH`` when the tool is made;
+        None never uses it.
 
     Raises:
       NotADirectoryError: the root is no directory.
     """
     confined = Root(root)
+    program = None if ripgrep is None else shutil.which(ripgrep)
+    if program is not None:
+        program = os.path.abspath(program)  # noqa: PTH100 - it is run from the root, where a relative path says another thing
 
     @tool(
         name=name,
         description=(
             "Search files for a text or regular expression. Paths are relative to the working directory "
             f"and cannot leave it. At most {max_hits:,} lines are shown, as path:line:text. "
-            f"A search ends after {time_limit:g} seconds."
+            + ("What .gitignore names is passed over unless asked for. " if gitignore else "")
+            + f"A search ends after {time_limit:g} seconds."
         ),
     )
     @trio.lowlevel.enable_ki_protection  # or an interrupt by key could leave the descriptor open
     async def search(
         text: Annotated[str, Meta(min_length=1, description="what to look for, within one line")],
         path: Annotated[str, Meta(description="the file or directory to search")] = ".",
-        regex: Annotated[bool, Meta(description="whether the text is a regular expression of Python")] = False,
+        regex: Annotated[bool, Meta(description="whether the text is a regular expression")] = False,
         ignore_case: Annotated[bool, Meta(description="whether upper and lower case are the same")] = False,
+        ignored: Annotated[bool, Meta(description="whether to search also what .gitignore names")] = False,
     ) -> ToolResult:
         # In a thread, because a file system may be slow; nothing is lost by a cut (see run_group).
         fd = await trio.to_thread.run_sync(partial(confined.open_regular, path, directories=True))
-        output = bytearray()
+        request = {
+            "what": "search",
+            "text": text,
+            "regex": regex,
+            "ignore_case": ignore_case,
+            "max_hits": max_hits,
+            "max_line": max_line,
+        }
+        obey = gitignore and not ignored
+        deadline = trio.current_time() + time_limit
         try:
-            request = {
-                "fd": fd,
-                "text": text,
-                "regex": regex,
-                "ignore_case": ignore_case,
-                "max_hits": max_hits,
-                "max_line": max_line,
-                "cpu_seconds": math.ceil(time_limit) + 1,
-            }
-            ended = await run_group(
-                [sys.executable, "-I", "-S", _WORKER, json.dumps(request)],
-                [output.extend],
-                cwd="/",
-                env={},
-                grace=0,
-                time_limit=time_limit,
-                pass_fds=(fd,),
-            )
+            start = start_of(confined, fd)
+            found: Found | None = None
+            if program is not None and start is not None and understood(text, regex=regex):
+                found = await with_ripgrep(program, confined, start, request, gitignore=obey, time_limit=time_limit)
+            if found is None:
+                left = max(0.0, deadline - trio.current_time())
+                found = _found(await run_worker(confined, fd, request, gitignore=obey, time_limit=left), text)
         finally:
             os.close(fd)
-        return _result(bytes(output), ended, text, path, time_limit)
+        return _result(found, text, path, time_limit)
 
     return search
 
 
-def _result(output: bytes, ended: Ended, text: str, path: str, time_limit: float) -> ToolResult:
-    hits: list[tuple[str, int, str]] = []
-    end: dict[str, Any] | None = None
-    for line in output.split(b"\n")[:-1]:  # a last line without an end was cut
-        try:
-            value = json.loads(line)
-        except ValueError:  # a word of the interpreter itself; the exit status says the rest
-            continue
-        if isinstance(value, list):
-            hits.append((value[0], value[1], value[2]))
-        else:
-            end = value
+def _found(answer: Answer, text: str) -> Found:
+    end = answer.end
     if end is not None and "error" in end:
         raise SearchError(f"{in_short(text)!r} is no regular expression: {end['error']}")
-    if end is None and not ended.timed_out:
-        raise SearchError(f"the search failed with status {ended.returncode}: {output[-500:].decode(errors='replace')}")
+    if end is None and not answer.ended.timed_out:
+        raise SearchError(f"the search failed with status {answer.ended.returncode}: {answer.last}")
+    return Found([(name, line, hit) for name, line, hit in answer.rows], end, answer.ended.timed_out)
+
+
+def _result(found: Found, text: str, path: str, time_limit: float) -> ToolResult:
     base = posixpath.normpath(path)
     lines = [
-        f"{printable(posixpath.normpath(posixpath.join(base, name)))}:{number}:{hit}" for name, number, hit in hits
+        f"{printable(posixpath.normpath(posixpath.join(base, name)))}:{number}:{hit}"
+        for name, number, hit in found.hits
     ]
-    lines.append(_note(end, len(hits), text, base, time_limit))
+    lines.append(_note(found.end, len(found.hits), text, base, time_limit))
     return ToolResult(
         "\n".join(lines),
-        details={"hits": len(hits), "timed_out": ended.timed_out, **(end or {})},
-        is_error=ended.timed_out,
+        details={"hits": len(found.hits), "timed_out": found.timed_out, **(found.end or {})},
+        is_error=found.timed_out,
     )
 
 

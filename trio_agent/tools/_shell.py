@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import trio
 from msgspec import Meta
@@ -37,6 +38,10 @@ DEFAULT_ENVIRONMENT = (
 
 _UPDATE_BYTES = 2000
 
+_Line = Annotated[str, Meta(description="the shell line")]
+_List = Annotated[list[str], Meta(min_length=1, description="the program and its arguments; no shell sees them")]
+_Timeout = Annotated[float, Meta(gt=0, description="seconds after which it is stopped")] | None
+
 
 def default_environment() -> dict[str, str]:
     """The variables of :data:`DEFAULT_ENVIRONMENT` that this process has."""
@@ -47,6 +52,7 @@ def run_command(
     cwd: str | os.PathLike[str],
     *,
     name: str = "run_command",
+    form: Literal["line", "list", "both"] = "line",
     shell: Sequence[str] = ("/bin/sh", "-c"),
     env: Mapping[str, str] | None = None,
     time_limit: float | None = None,
@@ -56,20 +62,25 @@ def run_command(
     separate_stderr: bool = False,
     update_interval: float = 0.1,
 ) -> Tool:
-    """Make a tool that runs a shell line.
+    """Make a tool that runs a shell line or a program with its arguments.
 
     The command leads a session and process group of its own. When it ends, is cut, or its time is
     up, whatever is left of the group is ended: SIGTERM, then SIGKILL after the grace; the tool
     returns when it is gone. Its standard input is empty. What it prints is told as updates while
-    it runs. An exit status other than 0 is an error result.
+    it runs. An exit status other than 0 is an error result. The model may ask for a shorter time
+    than the host's; the result names the limit that held.
+
+    A cancellation ends the command and its group; what it did until then stays done.
 
     Args:
       cwd: the working directory. Commands are not confined to it.
       name: what the model calls the tool.
+      form: what the model may give: ``"line"``, a line for the shell; ``"list"``, a program and its
+        arguments, which no shell ever sees; or ``"both"``, either of these.
       shell: what the line is appended to.
       env: the whole environment; by default :func:`default_environment`, read at each call, so
         that no secret is inherited unless asked. ``os.environ`` gives all.
-      time_limit: seconds that a command may run; the result then has what it printed.
+      time_limit: seconds that a command may run at most; the result then has what it printed.
       kill_grace: seconds between SIGTERM and SIGKILL.
       kill_now: an event of the host's; once it is set no grace is given any more.
       max_output: bytes of output that are kept, half from the beginning and half from the end.
@@ -85,15 +96,9 @@ def run_command(
         raise NotADirectoryError(f"the working directory {where!r} is no directory")
     limit_text = "" if time_limit is None else f" A command may take {time_limit:g} seconds."
 
-    @tool(
-        name=name,
-        description=(
-            "Run a shell command in the working directory and show what it printed and its exit status. "
-            "It has no input, and background processes do not outlive it. "
-            f"Of long output the beginning and the end are shown, {max_output:,} bytes in all.{limit_text}"
-        ),
-    )
-    async def run(command: Annotated[str, Meta(description="the shell line")], ctx: ToolContext) -> ToolResult:
+    async def execute(command: str | list[str], asked: float | None, ctx: ToolContext) -> ToolResult:
+        argv = [*shell, command] if isinstance(command, str) else command
+        limit = min(math.inf if each is None else each for each in (asked, time_limit))
         outputs = [HeadTail(max_output) for _ in range(1 + separate_stderr)]
         recent = HeadTail(2 * _UPDATE_BYTES)
         wake, woken = trio.open_memory_channel[None](1)
@@ -116,21 +121,54 @@ def run_command(
         started = trio.current_time()
         with wake, woken:
             ended = await run_group(
-                [*shell, command],
+                argv,
                 [sink(output) for output in outputs],
                 cwd=where,
                 env=default_environment() if env is None else env,
                 grace=kill_grace,
-                time_limit=time_limit,
+                time_limit=limit,
                 kill_now=kill_now,
                 beside=report,
             )
-        return _result(ended, outputs, trio.current_time() - started, time_limit)
+        return _result(ended, outputs, trio.current_time() - started, limit)
 
-    return run
+    what = {"line": "shell command", "list": "program", "both": "shell command or program"}[form]
+    make = tool(
+        name=name,
+        description=(
+            f"Run a {what} in the working directory and show what it printed and its exit status. "
+            "It has no input, and background processes do not outlive it. "
+            f"Of long output the beginning and the end are shown, {max_output:,} bytes in all.{limit_text}"
+        ),
+    )
+
+    # The three differ in what the schema says; nothing but text is a line, nothing but a list is none.
+    async def run_line(
+        command: _Line,
+        ctx: ToolContext,
+        timeout: _Timeout = None,  # noqa: ASYNC109 - what the model says
+    ) -> ToolResult:
+        return await execute(command, timeout, ctx)
+
+    async def run_list(
+        command: _List,
+        ctx: ToolContext,
+        timeout: _Timeout = None,  # noqa: ASYNC109 - what the model says
+    ) -> ToolResult:
+        return await execute(command, timeout, ctx)
+
+    async def run_both(
+        command: _Line | _List,
+        ctx: ToolContext,
+        timeout: _Timeout = None,  # noqa: ASYNC109 - what the model says
+    ) -> ToolResult:
+        return await execute(command, timeout, ctx)
+
+    forms: dict[str, Callable[..., Any]] = {"line": run_line, "list": run_list, "both": run_both}
+    return make(forms[form])
 
 
-def _result(ended: Ended, outputs: Sequence[HeadTail], seconds: float, time_limit: float | None) -> ToolResult:
+def _result(ended: Ended, outputs: Sequence[HeadTail], seconds: float, time_limit: float) -> ToolResult:
     text = outputs[0].text()
     if len(outputs) > 1 and outputs[1].total:
         text = f"{_line(text)}[standard error]\n{outputs[1].text()}"
@@ -139,6 +177,7 @@ def _result(ended: Ended, outputs: Sequence[HeadTail], seconds: float, time_limi
         "exit_status": ended.returncode if number is None else None,
         "signal": None if number is None else _signal_name(number),
         "timed_out": ended.timed_out,
+        "time_limit": None if math.isinf(time_limit) else time_limit,
         "background_ended": ended.background,
         "bytes": sum(output.total for output in outputs),
         "seconds": round(seconds, 3),
