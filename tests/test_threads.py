@@ -430,7 +430,7 @@ async def test_a_thread_that_waits_to_hand_over_an_update_is_let_go_by_a_cut(cau
         assert agent._run is not None
         assert agent._run.record.batch is not None
         (running,) = agent._run.record.batch.calls
-        while running.waiter is None:  # the thread takes its time to come to its second update
+        while running.waiter is None:  # noqa: ASYNC110 - a thread gets there, which no event of ours can tell
             await trio.lowlevel.checkpoint()
         cut(agent, play, cause)
         await over(worker.over)

@@ -188,6 +188,7 @@ async def test_a_decorated_function_can_be_called_by_itself() -> None:
     @tool
     async def double(n: int) -> int:
         """Double a number."""
+        await trio.lowlevel.checkpoint()
         return 2 * n
 
     assert await double(4) == 8
