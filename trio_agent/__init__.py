@@ -5,8 +5,22 @@ model; users steer it while it works. Every task has a parent that waits for it,
 a scope that says how far it reaches.
 
 The underscore modules hold one concept each and are layered: an import points only downwards.
-``trio_agent.testing``, ``trio_agent.tools`` and ``trio_agent.providers`` stand beside this package
-and are imported by themselves.
+
+::
+
+    _agent, _state, _iterate      an Agent: its state, its queues and listeners, its events to iterate over
+    _loop                         the double loop; no state of its own
+    _response, _batch, _call      one response; the calls of one message; one call
+    _run, _closing, _open         one run: who tells, what is missing to close it, what is open
+    _queues, _abort, _hooks       the queues; the soft cancel; settings, and what each hook gets and answers
+    _wire/                        messages, transcripts and events as JSON
+    _events                       what a run tells
+    _stream/, _tool/              the contract of models; tools, their schemas and arguments
+    _transcript, _messages        what is said, and how prompt and tools are read out of it
+    _errors, _door                the error tree; how the host's code is entered and its exceptions sorted
+
+``trio_agent.testing``, ``trio_agent.tools`` and ``trio_agent.cli`` stand above all of these and are
+imported by themselves.
 
 The library's coroutines are checkpoints unless their docstring says otherwise, and every wait can be
 cancelled.
