@@ -1,0 +1,123 @@
+"""Corners of the core that no larger test comes by: refused settings, queues and closing hooks that fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from invariants import assert_answered, assert_idle, assert_paired
+from kit import Recorder, call, calling, sleeper
+from trio.testing import MockClock
+
+from trio_agent import (
+    Abort,
+    Agent,
+    AgentContext,
+    AgentEvent,
+    AgentMessage,
+    AssistantMessage,
+    LoopConfig,
+    RunLimits,
+    Tool,
+    UsageError,
+    UserMessage,
+    run_agent_loop,
+)
+from trio_agent.testing import ScriptedModel
+
+
+class HostError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"tool_execution": "serial"}, "tool_execution is 'serial', but must be one of"),
+        ({"tool_preparation": "sequential"}, "tool_preparation is 'sequential', but must be one of"),
+        ({"thinking_level": "deep"}, "thinking_level is 'deep', but must be one of"),
+        ({"max_parallel_tools": 0}, "max_parallel_tools is 0, but must be at least 1"),
+        ({"closing_grace": -1}, "closing_grace is -1, but must be at least 0"),
+        ({"steering_mode": "some"}, "is 'some', but must be one of"),
+        ({"tools": [print]}, "is no Tool"),
+        ({"tools": [Tool("a", execute=print), Tool("a", execute=print)]}, "two tools are called 'a'"),
+    ],
+)
+def test_a_bad_setting_is_refused_with_its_value(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        Agent(ScriptedModel([]), **settings)
+
+
+@pytest.mark.parametrize("limit", ["turns", "tool_calls", "seconds"])
+def test_a_limit_of_nothing_is_refused(limit: str) -> None:
+    with pytest.raises(UsageError, match=rf"the limit {limit} is 0, but must be above 0"):
+        RunLimits(**{limit: 0})
+
+
+async def test_an_abort_can_be_waited_for_before_and_after_it_came(autojump_clock: MockClock) -> None:
+    abort = Abort()
+    assert repr(abort) == "<trio_agent.Abort: not requested>"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(abort.wait)
+        await trio.sleep(1)
+        abort.request("enough")
+        abort.request("a second reason")
+    await abort.wait()
+    late = Abort()
+    late.request()
+    await late.wait()
+    assert abort.reason == "enough"
+    assert repr(abort) == "<trio_agent.Abort: requested, 'enough'>"
+
+
+async def test_an_agent_says_what_it_is_and_what_came_of_its_calls(autojump_clock: MockClock) -> None:
+    agent = Agent(ScriptedModel([calling(call("c1")), "Done."]), tools=[sleeper("c1")])
+    result = await agent.prompt("Go.")
+    assert [message.tool_call_id for message in result.tool_results] == ["c1"]
+    assert repr(agent).endswith("5 messages, idle>")
+
+
+@pytest.mark.parametrize("queue", ["get_steering_messages", "get_follow_up_messages"])
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_queue_that_raises_closes_the_run_and_is_raised(
+    queue: str, kind: str, autojump_clock: MockClock
+) -> None:
+    def plain() -> list[AgentMessage]:
+        raise HostError(queue)
+
+    async def asynchronous() -> list[AgentMessage]:
+        await trio.sleep(1)
+        raise HostError(queue)
+
+    events: list[AgentEvent] = []
+    hooks: dict[str, Any] = {queue: plain if kind == "plain" else asynchronous}
+    config = LoopConfig(model=ScriptedModel(["Hello."]), **hooks)
+    with pytest.raises(HostError, match=queue):
+        await run_agent_loop([UserMessage("Go.")], AgentContext(), config, events.append)
+    assert_paired(events)
+    ends = [event for event in events if event.type == "agent_end"]
+    (last,) = ends
+    assert getattr(last, "end_reason", "") == "error"
+
+
+async def test_a_closing_hook_that_raises_after_an_abort_is_on_the_result(autojump_clock: MockClock) -> None:
+    def finish_turn(turn: Any) -> None:
+        raise HostError("closing")
+
+    # Never started: the calls are closed by the run, and finish_turn is called while it closes.
+    agent = Agent(ScriptedModel([calling(call("c1"))]), tools=[sleeper("c1")], finish_turn=finish_turn)
+    recorder = Recorder(agent)
+
+    def stop(event: AgentEvent) -> None:
+        if isinstance(getattr(event, "message", None), AssistantMessage) and event.type == "message_end":
+            agent.abort("enough")
+
+    agent.subscribe(stop)
+    result = await agent.prompt("Go.")
+    assert isinstance(result.exception, HostError)
+    assert result.message is not None
+    assert (result.message.stop_reason, result.message.error_message) == ("aborted", "closing")
+    assert_answered(agent.messages)
+    assert_paired(recorder.events)
+    assert_idle(agent)
