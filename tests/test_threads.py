@@ -18,10 +18,12 @@ from trio_agent import (
     AgentEvent,
     RunLimits,
     Tool,
+    ToolCall,
     ToolContext,
     ToolExecutionUpdate,
     ToolResult,
     ToolResultMessage,
+    run_tool_call,
 )
 from trio_agent import _call as call_module
 
@@ -568,3 +570,21 @@ async def test_the_limit_of_seconds_waits_for_a_thread(mock_clock: MockClock) ->
     assert story(agent.messages)[2] == "c1 ok 'c1 done'"
     assert told == seen.events
     assert_run(seen, ["c1"])
+
+
+async def test_what_the_receiver_of_an_update_raises_reaches_the_thread_once(mock_clock: MockClock) -> None:
+    got: list[str] = []
+
+    def execute(args: dict[str, Any], ctx: ToolContext) -> str:
+        ctx.update_from_thread("one")
+        return "done"
+
+    def receive(partial: ToolResult) -> None:
+        got.append(partial.text)
+        raise RuntimeError("no room")
+
+    tool = Tool("plain", execute=execute)
+    outcome = await run_tool_call(ToolCall("c1", "plain", {}), tools=[tool], on_update=receive)
+    assert got == ["one"]
+    assert outcome.is_error
+    assert outcome.result.text == "no room"

@@ -64,8 +64,7 @@ def _check(run: Run) -> None:
 
 def _start(run: Run, call: Call) -> Coroutine[Any, Any, None]:
     call.started = True
-    tool_call = call.tool_call
-    return run.emit(ToolExecutionStart(tool_call.id, tool_call.name, tool_call.arguments))
+    return run.emit(ToolExecutionStart(call.tool_call.id, call.tool_call.name, call.tool_call.arguments))
 
 
 def _end(run: Run, call: Call) -> Coroutine[Any, Any, None]:
@@ -232,7 +231,6 @@ class _Runner:
     async def _update(self, call: Call) -> None:
         update = call.untold
         assert update is not None
-        call.last_update = update
-        tool_call = call.tool_call
+        call.last_update, tool_call = update, call.tool_call
         await self.run_.emit(ToolExecutionUpdate(tool_call.id, tool_call.name, tool_call.arguments, update))
         call.update_told()

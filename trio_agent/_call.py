@@ -283,13 +283,21 @@ class Caller:
         """Hand over an update from the tool's worker thread."""
         if call.deaf:
             return
+        came: list[bool] = []  # whether the update got to Trio's thread: what is raised there is not for us to judge
+
+        async def hand_over() -> None:
+            came.append(True)
+            await self.update(call, partial)
+
         try:
-            trio.from_thread.run(self.update, call, partial)
+            trio.from_thread.run(hand_over)
         except trio.RunFinishedError:
             return  # the call ended, and Trio with it
         except RuntimeError:
+            if came:
+                raise
             # A thread that the tool started itself; Trio cannot tell where it belongs.
-            trio.from_thread.run(self.update, call, partial, trio_token=call.token)
+            trio.from_thread.run(hand_over, trio_token=call.token)
 
     @trio.lowlevel.enable_ki_protection
     async def run_nested(self, call: Call, tool_call: ToolCall) -> ToolCallOutcome:

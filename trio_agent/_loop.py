@@ -105,8 +105,7 @@ async def _loop(run: Run, prompts: Sequence[AgentMessage], *, skip_first_poll: b
         if pending or asked_for_more:
             continue
         # Between the last look into the queues and the decision to end there is no checkpoint.
-        terminated = bool(record.results)
-        await _end(run, "terminated" if terminated else "done")
+        await _end(run, "terminated" if record.results else "done")
         return
 
 
