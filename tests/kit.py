@@ -9,14 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import trio
-from invariants import (
-    assert_adds_up,
-    assert_answered,
-    assert_idle,
-    assert_increment,
-    assert_paired,
-    assert_says_what_happened,
-)
+from invariants import assert_idle, assert_increment, assert_says_what_happened
 
 from trio_agent import (
     Agent,
@@ -38,7 +31,7 @@ from trio_agent import (
     ToolResultMessage,
     UserMessage,
 )
-from trio_agent.testing import ScriptedModel
+from trio_agent.testing import ScriptedModel, assert_adds_up, assert_events_paired, assert_transcript_valid
 
 # ------------------------------------------------------------- what happened
 
@@ -176,9 +169,9 @@ def assert_run(recorder: Recorder, entered: Iterable[str] | None = None) -> None
     """
     agent = recorder.agent
     assert agent is not None
-    assert_paired(recorder.events)
+    assert_events_paired(recorder.events)
     assert_adds_up(recorder.events)
-    assert_answered(agent.messages)
+    assert_transcript_valid(agent.messages)
     assert_increment(recorder.events, recorder.before, agent.messages)
     assert_idle(agent)
     assert recorder.behind == [], "the state did not contain these events when they were told"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_paired, assert_works_again
+from invariants import assert_works_again
 from kit import Log, Play, Recorder, act, agent_of, assert_run, calling, kind, prompted, sleeper, story, user
 from trio.testing import MockClock
 
 from trio_agent import AgentContext, AgentEnd, AgentEvent, LoopConfig, Tool, TurnEnd, run_agent_loop
-from trio_agent.testing import ScriptedModel
+from trio_agent.testing import ScriptedModel, assert_events_paired
 
 
 class SlowListener:
@@ -369,7 +369,7 @@ async def test_the_loop_without_an_agent_closes_the_same_way(cause: str, autojum
     assert play.ended == 1
     expected = {"KeyboardInterrupt": KeyboardInterrupt, "failure": ValueError, "cancel": trio.Cancelled}[cause]
     assert type(play.error) is expected
-    assert_paired(seen.events)
+    assert_events_paired(seen.events)
     stop = "error" if cause == "failure" else "aborted"
     assert story(seen.end.messages)[-2:] == ["c1 ok 'c1 done'", f"assistant {stop} ''"]
     assert story(context.messages) == ["user Before."], "the caller's own context is not changed"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_answered, assert_idle, assert_paired
+from invariants import assert_idle
 from kit import Recorder, call, calling, sleeper
 from trio.testing import MockClock
 
@@ -24,7 +24,7 @@ from trio_agent import (
     UserMessage,
     run_agent_loop,
 )
-from trio_agent.testing import ScriptedModel
+from trio_agent.testing import ScriptedModel, assert_events_paired, assert_transcript_valid
 
 
 class HostError(Exception):
@@ -95,7 +95,7 @@ async def test_a_queue_that_raises_closes_the_run_and_is_raised(
     config = LoopConfig(model=ScriptedModel(["Hello."]), **hooks)
     with pytest.raises(HostError, match=queue):
         await run_agent_loop([UserMessage("Go.")], AgentContext(), config, events.append)
-    assert_paired(events)
+    assert_events_paired(events)
     ends = [event for event in events if event.type == "agent_end"]
     (last,) = ends
     assert getattr(last, "end_reason", "") == "error"
@@ -118,6 +118,6 @@ async def test_a_closing_hook_that_raises_after_an_abort_is_on_the_result(autoju
     assert isinstance(result.exception, HostError)
     assert result.message is not None
     assert (result.message.stop_reason, result.message.error_message) == ("aborted", "closing")
-    assert_answered(agent.messages)
-    assert_paired(recorder.events)
+    assert_transcript_valid(agent.messages)
+    assert_events_paired(recorder.events)
     assert_idle(agent)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_answered, assert_idle, assert_works_again, waiting
+from invariants import assert_idle, assert_works_again, waiting
 from kit import Log, Play, Recorder, act, agent_of, assert_run, call, calling, prompted, sleeper, story, texts, user
 from trio.testing import MockClock
 
@@ -31,6 +31,7 @@ from trio_agent import (
     ToolResult,
     ToolResultMessage,
 )
+from trio_agent.testing import assert_transcript_valid
 
 MODES = [{}, {"tool_preparation": "parallel"}, {"tool_execution": "sequential"}]
 every_mode = pytest.mark.parametrize("mode", MODES, ids=["parallel", "parallel-preparation", "sequential"])
@@ -1056,7 +1057,7 @@ async def test_an_aborted_prompt_that_could_not_be_told_is_appended_all_the_same
     assert model.requests == []
     assert story(agent.messages)[-1] == "assistant aborted ''"
     assert_run(seen)
-    assert_answered(agent.messages)
+    assert_transcript_valid(agent.messages)
 
 
 async def test_messages_of_prepare_next_turn_that_were_not_appended_are_discarded(autojump_clock: MockClock) -> None:

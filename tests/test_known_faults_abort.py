@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_answered, assert_works_again
+from invariants import assert_works_again
 from kit import Log, act, agent_of, assert_run, call, calling, prompted, resumed, sleeper, story, user
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -29,7 +29,7 @@ from trio_agent import (
     transcript_from_json,
     transcript_to_json,
 )
-from trio_agent.testing import ScriptedModel
+from trio_agent.testing import ScriptedModel, assert_transcript_valid
 
 MODES = [
     {"tool_execution": "parallel"},
@@ -65,7 +65,7 @@ async def test_b01_an_abort_in_a_tool_answers_its_call_and_the_next_request_is_v
 
     await agent.prompt("x")
     (_, request) = model.requests
-    assert_answered(request.messages)
+    assert_transcript_valid(request.messages)
     assert [m.tool_call_id for m in request.messages if isinstance(m, ToolResultMessage)] == ids
 
 
@@ -247,7 +247,7 @@ async def test_b07_a_transcript_with_open_calls_is_repaired_and_resumed(
     assert story(request.messages) == ["user Go.", "assistant tool_use '' c1 c2", "c1 ok 'one'", "c2 aborted"]
     assert result_of(agent.messages, "c1") == done
     assert result_of(agent.messages, "c2").is_error
-    assert_answered(agent.messages)
+    assert_transcript_valid(agent.messages)
     assert_run(seen)
 
 
@@ -279,7 +279,7 @@ def test_b07_repair_closes_every_kind_of_dangling_call_once() -> None:
         "assistant tool_use '' c5",
         "c5 aborted",
     ]
-    assert_answered(repaired)
+    assert_transcript_valid(repaired)
     assert [message for message in repaired if message in broken] == broken
     assert repair_transcript(repaired) == repaired
 
@@ -317,7 +317,7 @@ async def test_b08_a_call_that_was_streamed_but_not_returned_never_runs(cause: s
     if cause != "interrupt":
         await agent.prompt("And now?")
     sent = model.requests[1].messages
-    assert_answered(sent)
+    assert_transcript_valid(sent)
     assert [m.stop_reason for m in sent if isinstance(m, AssistantMessage)] == ["aborted"]
     assert not any(isinstance(m, ToolResultMessage) for m in sent)
     assert log.texts == []
@@ -346,7 +346,7 @@ async def test_b09_a_failed_answer_with_half_a_call_stands_in_the_next_request_a
     assert sent == history
     assert default_convert_to_llm(sent) == sent
     assert repair_transcript(sent) == sent
-    assert_answered(request.messages)
+    assert_transcript_valid(request.messages)
     assert_run(seen)
 
 
@@ -441,7 +441,7 @@ async def test_b12_a_refused_call_is_answered_beside_the_one_that_ran(
     other = "b" if refused == "a" else "a"
     assert result_of(request.messages, other).text == f"{other} done"
     assert log.texts == [f"{other} starts", f"{other} ends"]
-    assert_answered(request.messages)
+    assert_transcript_valid(request.messages)
     assert_run(seen, [other])
 
 
@@ -466,9 +466,9 @@ async def test_a_call_of_a_tool_that_is_unknown_is_answered_beside_an_abort(auto
     play = await prompted(agent)
     assert story(agent.messages)[2:4] == ["nobody tool_not_found", "c1 invalid_arguments"]
     assert play.result.text == "Done."
-    assert_answered(agent.messages)
+    assert_transcript_valid(agent.messages)
     cut = AssistantMessage((TextContent("Too long"), ToolCall("c2", "a", {"x": 1})), stop_reason="length")
     agent.model = ScriptedModel([cut, "Done."])
     await agent.prompt("More.")
     assert "c2 truncated" in story(agent.messages)
-    assert_answered(agent.messages)
+    assert_transcript_valid(agent.messages)

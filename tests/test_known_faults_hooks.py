@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_adds_up, assert_answered, assert_idle, assert_paired, assert_works_again, waiting
+from invariants import assert_idle, assert_works_again, waiting
 from kit import Log, Play, Recorder, act, agent_of, assert_run, call, calling, prompted, sleeper, story, user
 from stage import CUT, HELD_UNTIL, Stage
 from trio.testing import MockClock
@@ -34,7 +34,7 @@ from trio_agent import (
     run_agent_loop,
     run_tool_call,
 )
-from trio_agent.testing import ScriptedModel
+from trio_agent.testing import ScriptedModel, assert_adds_up, assert_events_paired, assert_transcript_valid
 
 MODES = [{}, {"tool_preparation": "parallel"}, {"tool_execution": "sequential"}]
 every_mode = pytest.mark.parametrize("mode", MODES, ids=["parallel", "parallel-preparation", "sequential"])
@@ -376,9 +376,9 @@ async def test_b57_the_loop_raises_what_the_hook_raised(style: str, name: str, a
         await run_agent_loop([user("Go.")], AgentContext(tools=[sleeper("c1")]), config, seen)
     assert caught.value is error
     assert seen.of("agent_end") == ["agent_end"]
-    assert_paired(seen.events)
+    assert_events_paired(seen.events)
     assert_adds_up(seen.events)
-    assert_answered(seen.end.messages)
+    assert_transcript_valid(seen.end.messages)
     assert seen.end.end_reason == "error"
 
 
@@ -726,7 +726,7 @@ async def test_b60_an_aborted_loop_without_an_agent_ends_once(autojump_clock: Mo
     play = await Play(start, (1, abort.request)).run()
     assert play.ended == 1
     assert story(play.result) == ["user Go.", "assistant tool_use '' c1", "c1 aborted", "assistant aborted ''"]
-    assert_paired(seen.events)
+    assert_events_paired(seen.events)
     assert list(seen.end.messages) == play.result
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_answered, assert_idle, assert_nothing_lost, assert_paired, assert_works_again, waiting
+from invariants import assert_idle, assert_nothing_lost, assert_works_again, waiting
 from kit import Log, Play, Recorder, act, agent_of, assert_run, calling, prompted, resumed, sleeper, story, texts, user
 from trio.testing import MockClock
 
@@ -31,7 +31,7 @@ from trio_agent import (
     UserMessage,
     run_agent_loop,
 )
-from trio_agent.testing import ScriptedModel
+from trio_agent.testing import ScriptedModel, assert_events_paired, assert_transcript_valid
 
 every_queue = pytest.mark.parametrize("queue", ["steer", "follow_up"])
 every_mode = pytest.mark.parametrize("mode", ["one-at-a-time", "all"])
@@ -249,7 +249,7 @@ async def test_b32_a_callback_gets_its_messages_back_or_they_are_appended(
         assert is_same(told[2:4], messages)
         assert source.messages == []
     assert cause == "cancel" or is_same(new, told)
-    assert_paired(seen.events)
+    assert_events_paired(seen.events)
 
 
 async def test_b32_a_put_back_that_fails_is_told_like_a_failing_hook(autojump_clock: MockClock) -> None:
@@ -264,7 +264,7 @@ async def test_b32_a_put_back_that_fails_is_told_like_a_failing_hook(autojump_cl
     )
     with pytest.raises(ValueError, match="no way back"):
         await run_agent_loop([user("Go.")], AgentContext(), config, seen, abort=abort)
-    assert_paired(seen.events)
+    assert_events_paired(seen.events)
 
 
 # ------------------------------------------------------------------- B33
@@ -351,7 +351,7 @@ async def test_b36_a_message_that_comes_at_a_limit_stays_queued_and_the_reason_i
     assert len(model.requests) == 1
     assert texts(agent.messages) == ["Go."]
     assert is_same(waiting(agent), [message])
-    assert_answered(agent.messages)
+    assert_transcript_valid(agent.messages)
     assert_run(seen)
 
     agent.limits = RunLimits()
@@ -472,7 +472,7 @@ async def test_b40_what_is_queued_when_the_run_is_cut_is_kept_and_sent_by_the_ne
         await agent.resume()
         assert texts(agent.messages) == ["Go.", "one", "two"]
     assert_nothing_lost(agent, messages)
-    assert_answered(model.requests[-1].messages)
+    assert_transcript_valid(model.requests[-1].messages)
     assert_run(seen)
 
 

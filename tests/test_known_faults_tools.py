@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_answered, assert_works_again
+from invariants import assert_works_again
 from kit import Log, act, agent_of, assert_run, call, calling, prompted, sleeper, story
 from trio.testing import MockClock
 
@@ -20,6 +20,7 @@ from trio_agent import (
     ToolResultMessage,
     TurnEnd,
 )
+from trio_agent.testing import assert_transcript_valid
 
 every_preparation = pytest.mark.parametrize("preparation", ["serial", "parallel"])
 
@@ -500,7 +501,7 @@ async def test_b52_what_is_finished_is_on_record_when_a_sibling_ends_the_run(
         assert second.text == "c2 done"
     else:
         assert second.error_kind == "aborted"
-    assert_answered(agent.messages)
+    assert_transcript_valid(agent.messages)
     assert agent.last_result is not None
     assert first in agent.last_result.new_messages
     assert_run(seen, ["c1", "c2"])

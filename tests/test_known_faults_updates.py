@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_answered, assert_idle
+from invariants import assert_idle
 from kit import Log, agent_of, assert_run, call, calling, prompted, sleeper, texts, user
 from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
@@ -43,7 +43,7 @@ from trio_agent import (
     run_tool_call,
 )
 from trio_agent._stream import SINK_SIZE
-from trio_agent.testing import ScriptedModel, seeded_scheduler
+from trio_agent.testing import ScriptedModel, assert_transcript_valid, seeded_scheduler
 
 MODES: dict[str, dict[str, Any]] = {
     "serial preparation": {},
@@ -231,7 +231,7 @@ async def test_b112_what_a_tool_reports_while_it_is_cut_never_comes_behind_its_e
     assert tried == ["cleaning", "still cleaning"]
     assert updates_behind_their_end(recorder.events) == []
     assert isinstance(play.error, trio.Cancelled) == (cut == "cancel")
-    assert_answered(agent.messages)
+    assert_transcript_valid(agent.messages)
     assert_idle(agent)
 
 
@@ -468,7 +468,7 @@ async def test_b119_a_consumer_may_leave_a_run_at_any_event(how: str, autojump_c
         agent = Agent(model, tools=[tool])
         assert await leave(lambda agent=agent: agent.run("Go."), count, how)  # type: ignore[misc]
         witness.check()
-        assert_answered(agent.messages)
+        assert_transcript_valid(agent.messages)
         assert_idle(agent)
         assert agent.last_result is not None
         ends.add(agent.last_result.end_reason)
@@ -638,7 +638,7 @@ class Traffic:
                     self.acts[result.end_reason] += 1
                 self.acts["cancelled"] += self.scope.cancelled_caught
                 self.scope = None
-                assert_answered(self.agent.messages)
+                assert_transcript_valid(self.agent.messages)
                 assert_idle(self.agent)
 
     def check(self) -> None:

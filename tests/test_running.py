@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from invariants import assert_idle, assert_nothing_lost, assert_paired, assert_works_again, waiting
+from invariants import assert_idle, assert_nothing_lost, assert_works_again, waiting
 from kit import Log, Play, act, agent_of, assert_run, call, calling, kind, prompted, sleeper, story, texts, user
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -39,7 +39,7 @@ from trio_agent import (
     agent_loop,
     agent_loop_continue,
 )
-from trio_agent.testing import ScriptedModel
+from trio_agent.testing import ScriptedModel, assert_events_paired
 
 # --------------------------------------------------------- agent.run()
 
@@ -304,7 +304,7 @@ async def test_the_iterable_loop_without_an_agent(form: str, autojump_clock: Moc
     )
     async with opened as run:
         events = [event async for event in run]
-    assert_paired(events)
+    assert_events_paired(events)
     end = events[-1]
     assert isinstance(end, AgentEnd)
     assert list(end.messages) == run.result

@@ -5,11 +5,15 @@ virtual clock and gives the :class:`Trace` of everything that happened; :func:`c
 first difference between two traces.
 """
 
+from ._errors import InvariantError as InvariantError
 from ._errors import ScenarioStuckError as ScenarioStuckError
 from ._errors import SchedulerError as SchedulerError
 from ._errors import ScriptError as ScriptError
 from ._errors import ScriptExhaustedError as ScriptExhaustedError
 from ._errors import ScriptNotExhaustedError as ScriptNotExhaustedError
+from ._rules import assert_adds_up as assert_adds_up
+from ._rules import assert_events_paired as assert_events_paired
+from ._rules import assert_transcript_valid as assert_transcript_valid
 from ._runner import run_scenario as run_scenario
 from ._scenario import Scenario as Scenario
 from ._scenario_parts import HostMessage as HostMessage

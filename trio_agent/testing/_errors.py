@@ -7,7 +7,8 @@
     │   ├── ScriptExhaustedError        a model was asked for more turns than its script holds
     │   └── ScriptNotExhaustedError     (also AssertionError) turns of a script are left
     ├── ScenarioStuckError              a scenario does not come to its end
-    └── SchedulerError                  this release of Trio cannot be seeded
+    ├── SchedulerError                  this release of Trio keeps its private parts elsewhere
+    └── InvariantError                  (also AssertionError) an invariant of a run does not hold
 
 A scenario file that is broken is a :class:`~trio_agent.FormatError`.
 """
@@ -18,7 +19,14 @@ from collections.abc import Sequence
 
 from trio_agent import TrioAgentError
 
-__all__ = ["ScenarioStuckError", "SchedulerError", "ScriptError", "ScriptExhaustedError", "ScriptNotExhaustedError"]
+__all__ = [
+    "InvariantError",
+    "ScenarioStuckError",
+    "SchedulerError",
+    "ScriptError",
+    "ScriptExhaustedError",
+    "ScriptNotExhaustedError",
+]
 
 
 class ScriptError(TrioAgentError):
@@ -71,4 +79,21 @@ class ScenarioStuckError(TrioAgentError):
 
 
 class SchedulerError(TrioAgentError):
-    """This release of Trio keeps its scheduler's random numbers elsewhere, so it cannot be seeded."""
+    """This release of Trio keeps elsewhere what the kit needs of its scheduler."""
+
+
+class InvariantError(TrioAgentError, AssertionError):
+    """An invariant of a run does not hold.
+
+    Attributes:
+      invariant: its name, as in the table of ``docs/cancellation.md``.
+      difference: what differed.
+    """
+
+    def __init__(self, invariant: str, difference: str) -> None:
+        super().__init__(invariant, difference)
+        self.invariant = invariant
+        self.difference = difference
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.difference}"
