@@ -6,8 +6,9 @@ The runner uses nothing of the library but its public interface, and knows no si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, final
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import trio
@@ -32,15 +33,22 @@ from ._errors import ScenarioStuckError, ScriptExhaustedError
 from ._scenario import Scenario
 from ._scenario_parts import Action, Effect, ListenerScript, Match, ScriptedFailure, ToolScript
 from ._scheduler import StallGuard, seeded_scheduler
-from ._script import play
+from ._script import Done, Text, play
 from ._scripted_hooks import ScriptedHooks
 from ._subjects import AgentSubject, Listener, LoopSubject, Props, Subject
 from ._trace import Entry, Trace, error_shape, event_shape, message_shape, plain, result_shape
 
-__all__ = ["run_scenario"]
+if TYPE_CHECKING:
+    from ._explore._probe import Probe
+
+__all__ = ["run_scenario", "scenario_host"]
 
 _CALLS = ("prompt", "continue", "run", "wait_idle")
 """Actions that take time; all others are immediate."""
+
+_SPARE_TURNS = 20
+_SPARE_TURN = (Text(["More."]), Done("stop"))
+"""The answer to requests that only came because a scenario is explored."""
 
 
 def run_scenario(scenario: Scenario, *, seed: int | None = None) -> Trace:
@@ -84,12 +92,34 @@ def run_scenario(scenario: Scenario, *, seed: int | None = None) -> Trace:
     return Trace(stage.entries, stage.final)
 
 
+def scenario_host(scenario: Scenario) -> Callable[[Probe], Awaitable[None]]:
+    """Make a host of a scenario, to be explored.
+
+    Args:
+      scenario: what is played; its expectation is not looked at.
+    """
+
+    async def host(probe: Probe) -> None:
+        await _Stage(scenario, probe).run_watched()
+
+    host.__name__ = scenario.name
+    return host
+
+
 @final
 class _Stage:
-    """One playing of one scenario."""
+    """One playing of one scenario.
 
-    def __init__(self, scenario: Scenario) -> None:
+    Args:
+      scenario: what is played.
+      probe: watches the agent or loop, where the scenario is explored. What the host calls is then
+        called in the stage's own task if that is free, so that a key interrupt can reach it, and
+        requests beyond the script are answered, because a cut or a message may lead to more.
+    """
+
+    def __init__(self, scenario: Scenario, probe: Probe | None = None) -> None:
         self.scenario = scenario
+        self._probe = probe
         self.entries: list[Entry] = []
         self.final: Entry = {}
         self.open_calls: dict[int, str] = {}
@@ -102,23 +132,56 @@ class _Stage:
 
     async def run(self, guard: StallGuard) -> None:
         """Play it from the beginning until nothing is left to wait for."""
-        listeners = [self._recorder, *map(self._listener, self.scenario.listeners)]
-        props = Props(self.scenario.settings, self._tools, self._hooks, self._stream, listeners)
-        self._subject = AgentSubject(props) if self.scenario.level == "agent" else LoopSubject(props)
-        timed = [(action.at, action) for action in self.scenario.host if action.at is not None]
+        self._set_up()
         async with trio.open_nursery() as self._nursery:
             guard.watch(self._nursery)
-            for at, action in sorted(timed, key=lambda item: item[0]):
-                if trio.current_time() < at:
-                    await trio.sleep_until(at)
-                if action.do in _CALLS:
-                    # Waits until the call has begun, so that what follows at this instant comes after.
-                    begun = trio.Event()
-                    self._nursery.start_soon(self._call, action, begun)
-                    await begun.wait()
-                else:
-                    self._act(action)
+            await self._timeline(self._call_beside)
         self.final = self._subject.final()
+
+    async def run_watched(self) -> None:
+        """Play it with the calls of the host in this task, unless they overlap."""
+        self._set_up()
+        calls, soon = trio.open_memory_channel[tuple[Action, trio.Event]](math.inf)
+
+        async def call_here(action: Action) -> None:
+            if self.open_calls:
+                await self._call_beside(action)
+                return
+            begun = trio.Event()
+            calls.send_nowait((action, begun))
+            await begun.wait()
+
+        async def timeline() -> None:
+            with calls:
+                await self._timeline(call_here)
+
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(timeline)
+            async for action, begun in soon:
+                await self._call(action, begun)
+
+    def _set_up(self) -> None:
+        listeners = [self._recorder, *map(self._listener, self.scenario.listeners)]
+        props = Props(self.scenario.settings, self._tools, self._hooks, self._stream, listeners)
+        if self._probe is not None:
+            props = attrs.evolve(props, watch=self._probe.watch, run_loop=self._probe.run_loop)
+        self._subject = AgentSubject(props) if self.scenario.level == "agent" else LoopSubject(props)
+
+    async def _timeline(self, call: Callable[[Action], Awaitable[None]]) -> None:
+        timed = [(action.at, action) for action in self.scenario.host if action.at is not None]
+        for at, action in sorted(timed, key=lambda item: item[0]):
+            if trio.current_time() < at:
+                await trio.sleep_until(at)
+            if action.do in _CALLS:
+                await call(action)
+            else:
+                self._act(action)
+
+    async def _call_beside(self, action: Action) -> None:
+        """Call in a task of its own; waits until the call has begun, so that what follows comes after."""
+        begun = trio.Event()
+        self._nursery.start_soon(self._call, action, begun)
+        await begun.wait()
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """Add an entry to the trace."""
@@ -254,6 +317,8 @@ class _Stage:
         number = self._counts["request"]
         self.record({**entry, "request": number})
         turns = self.scenario.model
+        if number > len(turns) and self._probe is not None and number <= len(turns) + _SPARE_TURNS:
+            return await play(_SPARE_TURN, MessageBuilder(request), sink)
         if number > len(turns):
             raise ScriptExhaustedError(f"request {number} finds no turn: the scenario has {len(turns)}", len(turns))
         turn = turns[number - 1]

@@ -1,7 +1,11 @@
-"""Everything of Trio that is private or real: seeding its scheduler, and noticing that a run is stuck.
+"""Everything of Trio that is private or real: the order of its tasks, and noticing that a run is stuck.
 
 Under an autojump clock a run whose tasks all wait for events spins for ever: no deadline is left to
 jump to. :class:`StallGuard` sees that from outside and cancels the run.
+
+Trio has no public way to say which of several tasks runs next, to deliver a KeyboardInterrupt to a
+task that is not the main one, or to look at the cancel scopes of a task. What is used for these
+stands here and nowhere else; :func:`check_trio` says clearly when a release of Trio has it elsewhere.
 """
 
 from __future__ import annotations
@@ -29,6 +33,29 @@ Counted in the time of the processor: a machine that was busy or suspended is no
 """
 
 _PRIVATE = {"_r": random.Random, "_ALLOW_DETERMINISTIC_SCHEDULING": bool}
+_OF_TASKS = ("_abort_func", "_attempt_abort", "_cancel_status", "_next_send", "_next_send_fn")
+
+FAIR_SHARE = 200
+"""Steps in a row after which a task that could always go on lets the others have a turn."""
+
+
+def check_trio() -> None:
+    """Look whether this release of Trio has what is used of it in private.
+
+    Raises:
+      SchedulerError: it has not; the text says what is missing.
+    """
+    missing = [f"_core._run.{name}" for name, kind in _PRIVATE.items() if not isinstance(_found(name), kind)]
+    fields = dir(trio.lowlevel.Task)
+    missing += [f"Task.{name}" for name in _OF_TASKS if name not in fields]
+    if missing:
+        raise SchedulerError(
+            f"Trio {trio.__version__} has no {', '.join(missing)}, which the testing kit needs to order and cut tasks"
+        )
+
+
+def _found(name: str) -> Any:
+    return getattr(_trio_run, name, None)
 
 
 @contextmanager
@@ -47,22 +74,107 @@ def seeded_scheduler(seed: int | None) -> Generator[None]:
     if seed is None:
         yield
         return
-    saved = {}
+    with _scheduler_random(random.Random(seed)):  # noqa: S311 - no secret
+        yield
+
+
+@contextmanager
+def _scheduler_random(wanted: random.Random) -> Generator[None]:
     for name, kind in _PRIVATE.items():
-        saved[name] = getattr(_trio_run, name, None)
-        if not isinstance(saved[name], kind):
+        if not isinstance(_found(name), kind):
             raise SchedulerError(
                 f"Trio {trio.__version__} has no trio._core._run.{name}, by which its scheduler is seeded; "
                 "run without a seed"
             )
-    wanted = {"_r": random.Random(seed), "_ALLOW_DETERMINISTIC_SCHEDULING": True}  # noqa: S311 - no secret
+    saved = {name: _found(name) for name in _PRIVATE}
     try:
-        for name, value in wanted.items():
-            setattr(_trio_run, name, value)
+        setattr(_trio_run, "_r", wanted)  # noqa: B010 - Trio declares both as final
+        setattr(_trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)  # noqa: B010
         yield
     finally:
         for name, value in saved.items():
             setattr(_trio_run, name, value)
+
+
+@contextmanager
+def priority_scheduler(seed: int, steps: int, changes: int = 3) -> Generator[None]:
+    """Let the task of the highest priority go first, always, inside the block (PCT).
+
+    Each task gets a random priority when it is first seen; at a few random steps the one that runs
+    falls behind all others. A fault that needs ``d`` changes of order shows with a probability of at
+    least ``1 / (tasks * steps ** (d - 1))`` (Burckhardt et al., "A randomized scheduler with
+    probabilistic guarantees of finding bugs", 2010). Since a task that only yields would keep the
+    others from running for ever, it falls behind, too, after two hundred steps in a row.
+
+    Args:
+      seed: where priorities and change points come from.
+      steps: about how many steps the run has.
+      changes: how many change points there are.
+
+    Raises:
+      SchedulerError: this release of Trio has its hooks elsewhere.
+    """
+    with _scheduler_random(_Priorities(seed, steps, changes)):
+        yield
+
+
+@final
+class _Priorities(random.Random):
+    """Stands in for the scheduler's random numbers: of each batch only the first task is let through."""
+
+    def __init__(self, seed: int, steps: int, changes: int) -> None:
+        super().__init__(seed)
+        self._changes = {self.randrange(1, max(2, steps)) for _ in range(changes)}
+        self._priorities: dict[Any, float] = {}
+        self._lowest = 0.0
+        self._step = 0
+        self._last: tuple[Any, int] = (None, 0)
+
+    def shuffle(self, x: Any) -> None:
+        """Called by Trio with the tasks that may run; those left in ``x`` run before it asks again."""
+        for task in x:
+            if task not in self._priorities:
+                self._priorities[task] = 1 + self.random()
+        self._step += 1
+        first = max(x, key=self._priorities.__getitem__)
+        last, times = self._last
+        self._last = (first, times + 1 if first is last else 1)
+        if self._step in self._changes or self._last[1] >= FAIR_SHARE:
+            self._lowest -= 1
+            self._priorities[first] = self._lowest
+            first = max(x, key=self._priorities.__getitem__)
+        _trio_run.GLOBAL_RUN_CONTEXT.runner.runq.extend(task for task in x if task is not first)
+        x[:] = [first]
+
+
+# ------------------------------------------------------------------ tasks
+
+
+def interrupt_task(task: trio.lowlevel.Task) -> bool:
+    """Raise KeyboardInterrupt in a task where it waits, as Trio does in its main task.
+
+    Returns:
+      False if the task is about to run, or waits where nothing can be raised; try at its next step.
+    """
+    if task._abort_func is None:
+        return False
+
+    def raise_interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    task._attempt_abort(raise_interrupt)
+    return True
+
+
+def about_to_get(task: trio.lowlevel.Task, kind: type[BaseException]) -> bool:
+    """Whether the step that a task is about to make begins with an exception of a kind."""
+    return isinstance(getattr(task._next_send, "error", None), kind)
+
+
+def is_shielded(task: trio.lowlevel.Task) -> bool:
+    """Whether a task stands in a shield, or cannot be cancelled where it waits (a thread)."""
+    in_thread = task._abort_func is None and task._next_send_fn is None
+    return in_thread or any(scope.shield for scope in _scopes(task, None))
 
 
 @final
@@ -101,13 +213,14 @@ class StallGuard(trio.abc.Instrument):
             self._still_since = now
         elif now - self._still_since > STALL_SECONDS:
             self._still_since = None
-            self._stop("every task waits for another one and nothing is due")
+            self.stop("every task waits for another one and nothing is due")
         computed = time.process_time()
         if computed - self._began > CPU_SECONDS:
             self._began = computed
-            self._stop(f"it has computed for {CPU_SECONDS:g} seconds")
+            self.stop(f"it has computed for {CPU_SECONDS:g} seconds")
 
-    def _stop(self, reason: str) -> None:
+    def stop(self, reason: str) -> None:
+        """Cancel the run."""
         self.reason = self.reason or reason
         nursery = self._nursery
         if nursery is None:
@@ -125,7 +238,7 @@ def _tasks(nursery: trio.Nursery) -> Iterator[trio.lowlevel.Task]:
             yield from _tasks(inner)
 
 
-def _scopes(task: trio.lowlevel.Task, outermost: trio.CancelScope) -> Iterator[trio.CancelScope]:
+def _scopes(task: trio.lowlevel.Task, outermost: trio.CancelScope | None) -> Iterator[trio.CancelScope]:
     """The cancel scopes that a task is in, up to one; Trio has no public way to see them."""
     status: Any = getattr(task, "_cancel_status", None)
     while status is not None:

@@ -12,6 +12,7 @@ from trio_agent import (
     Agent,
     AgentContext,
     AgentEvent,
+    AgentMessage,
     AgentStart,
     AssistantMessage,
     LoopConfig,
@@ -40,6 +41,10 @@ class Props:
     stream: StreamFn
     listeners: Sequence[Listener]
     """The recorder, and behind it the scripted listeners."""
+    watch: Callable[[Agent], Agent] = lambda agent: agent
+    """Called with the agent once it is made."""
+    run_loop: Callable[..., Awaitable[list[AgentMessage]]] | None = None
+    """Called in place of the loop functions; without prompts it goes on."""
 
 
 class Subject(Protocol):
@@ -70,7 +75,7 @@ class AgentSubject:
         settings = props.settings
         self.abort: Abort | None = None
         self._tools = props.tools
-        self._agent = Agent(
+        agent = Agent(
             settings.model,
             system_prompt=settings.system_prompt,
             tools=[props.tools[key] for key in settings.tools],
@@ -82,6 +87,7 @@ class AgentSubject:
             tool_execution=settings.tool_execution,
             **props.hooks,
         )
+        self._agent = props.watch(agent)
         self._agent.subscribe(self._learn, AgentStart)
         for listener in props.listeners:
             self._agent.subscribe(listener)
@@ -194,6 +200,7 @@ class LoopSubject:
             tool_execution=settings.tool_execution,
             **props.hooks,
         )
+        self._run_loop = props.run_loop or _run_loop
         self._final: Entry = {"new_messages": []}
 
     async def _emit(self, event: AgentEvent) -> None:
@@ -205,11 +212,9 @@ class LoopSubject:
 
     async def call(self, action: Action) -> None:
         self.abort = abort = Abort()
+        prompts = None if action.do == "continue" else action.messages
         try:
-            if action.do == "continue":
-                new = await run_agent_loop_continue(self._context, self._config, self._emit, abort=abort)
-            else:
-                new = await run_agent_loop(action.messages, self._context, self._config, self._emit, abort=abort)
+            new = await self._run_loop(prompts, self._context, self._config, self._emit, abort=abort)
         except Exception as error:
             self._final = {"error": error_shape(error)}
             raise
@@ -222,3 +227,11 @@ class LoopSubject:
 
     def final(self) -> Entry:
         return self._final
+
+
+async def _run_loop(
+    prompts: Sequence[AgentMessage] | None, context: AgentContext, config: LoopConfig, emit: Listener, *, abort: Abort
+) -> list[AgentMessage]:
+    if prompts is None:
+        return await run_agent_loop_continue(context, config, emit, abort=abort)
+    return await run_agent_loop(prompts, context, config, emit, abort=abort)

@@ -1,0 +1,261 @@
+"""One run of an explored host: a virtual clock, an order of tasks, and acts at their places."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias, final
+
+import attrs
+import trio
+import trio.testing
+
+from trio_agent import UsageError
+
+from .._scheduler import (
+    StallGuard,
+    about_to_get,
+    interrupt_task,
+    is_shielded,
+    priority_scheduler,
+    seeded_scheduler,
+)
+from ._acts import perform
+from ._case import Case, Place, PlaceKind, PlannedAct
+from ._checks import Violation, check_run, prompted_again
+from ._log import Done, RunLog, Span
+from ._probe import Probe
+
+Host: TypeAlias = Callable[[Probe], Awaitable[object]]
+"""What is explored: an async function of a :class:`Probe`."""
+
+Watcher: TypeAlias = Callable[[trio.lowlevel.Task, str], None]
+"""Sees every step before it is made, and every place, with its label; a step has none."""
+
+MAX_STEPS = 50_000
+"""Steps after which a run counts as endless; fifty times what scenarios need."""
+
+
+@final
+@attrs.frozen
+class Outcome:
+    """What came of one run."""
+
+    case: Case
+    steps: int
+    """How many steps of the scheduler it had."""
+    labels: Sequence[str]
+    """What happened at each place of the kind ``at``, in order."""
+    call_ids: Sequence[str]
+    """The calls of the first agent that was watched."""
+    acted: bool
+    """Whether all acts were done: a run may be over before it comes to a place."""
+    violations: Sequence[Violation]
+
+
+@final
+class Moments(trio.abc.Instrument):
+    """Counts the places of a run, and acts where the case says so."""
+
+    def __init__(self, case: Case, scope: trio.CancelScope, guard: StallGuard, watcher: Watcher | None) -> None:
+        self.probe = Probe(case, self)
+        self.steps = 0
+        self.labels: list[str] = []
+        self.running = False
+        """Whether the host runs; nothing is counted before and behind."""
+        self.crash: BaseException | None = None
+        """What an act raised that should raise nothing."""
+        self._scope = scope
+        self._guard = guard
+        self._watcher = watcher
+        self._plan = list(case.acts)
+        self._due: tuple[PlaceKind | None, int] = (None, 0)
+        self._due_task: trio.lowlevel.Task | None = None
+        self._rounds: list[Done] = []
+        self._keys: list[Done] = []
+        self._sampled = -1.0
+        if self._plan:
+            place = self._plan[0].place
+            if place is None:
+                raise UsageError(f"{case}: the first act needs a place of its own")
+            self._due = (place.kind, place.number)
+
+    # -------------------------------------------------------------- places
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Called by Trio."""
+        if not self.running:
+            return
+        self.steps += 1
+        if self._watcher is not None:
+            self._watcher(task, "")
+        try:
+            if self._due == ("step", self.steps):
+                self._act("step", self.steps, f"step {self.steps}", None)
+            if self.probe.done:
+                self._follow(task)
+        except BaseException as error:  # noqa: BLE001 - Trio would only log it
+            self.crash = self.crash or error
+        if self.steps > MAX_STEPS:
+            self._guard.stop(f"it has made {MAX_STEPS} steps")
+
+    def after_io_wait(self, timeout: float) -> None:
+        """Called by Trio once in every round; deadlines that have passed cancel right behind it."""
+        self._rounds = [done for done in self.probe.done if done.planned.act == "deadline" and done.landed is None]
+
+    def reach(self, label: str, span: Span | None) -> None:
+        """A place of the kind ``at`` is reached; raises what is to be raised there."""
+        if not self.running:
+            return
+        self.labels.append(label)
+        number = len(self.labels)
+        if self._watcher is not None:
+            self._watcher(trio.lowlevel.current_task(), label)
+        if self._due == ("at", number):
+            raised = self._act("at", number, label, span)
+            if raised is not None and raised.error is not None:
+                raise raised.error
+
+    def _act(self, kind: PlaceKind, number: int, label: str, span: Span | None) -> Done | None:
+        """Do everything that is due here; gives the one that has something to raise."""
+        raising: Done | None = None
+        while self._plan and self._due == (kind, number):
+            planned = self._plan.pop(0)
+            done = perform(self.probe, planned, self._scope, label, span)
+            if done.error is not None and kind == "at":
+                raising = raising or done
+            elif planned.act == "key":
+                self._keys.append(done)
+            self._due = self._next(kind, number)
+        return raising
+
+    def _next(self, kind: PlaceKind, number: int) -> tuple[PlaceKind | None, int]:
+        if not self._plan:
+            return None, 0
+        planned: PlannedAct = self._plan[0]
+        place = planned.place or Place(kind, number + planned.after)
+        return place.kind, place.number
+
+    @property
+    def finished(self) -> bool:
+        """Whether all acts were done."""
+        return not self._plan
+
+    # ------------------------------------------------ what comes of an act
+
+    def _follow(self, task: trio.lowlevel.Task) -> None:
+        for done in self._rounds:
+            done.landed, done.landed_time = self.probe.note(), trio.current_time()
+        self._rounds = []
+        self.probe.waited = self.probe.waited or trio.current_time() > self.probe.done[0].time
+        for done in tuple(self._keys):
+            self._deliver_key(done, task)
+        for watch in self.probe.watches:
+            run = watch.run
+            if run is not None:
+                if run.task is task and about_to_get(task, trio.Cancelled):
+                    run.got_cancelled = True
+                self._sample(run)
+
+    def _deliver_key(self, done: Done, task: trio.lowlevel.Task) -> None:
+        run = done.run
+        if run is None or not run.active:
+            self._keys.remove(done)
+        elif run.task is task and about_to_get(task, KeyboardInterrupt):
+            done.landed, done.landed_time = self.probe.note(), trio.current_time()
+            self._keys.remove(done)
+        elif not about_to_get(run.task, KeyboardInterrupt):
+            interrupt_task(run.task)
+
+    def _sample(self, run: RunLog) -> None:
+        """Time goes on in a run that was cut: what keeps it?"""
+        now = trio.current_time()
+        cut = next(
+            (done for done in self.probe.done if done.landed is not None and cuts_run(done) and done.run is run), None
+        )
+        if cut is None or now <= cut.landed_time or now == self._sampled or run.late is not None:
+            return
+        self._sampled = now
+        open_spans = [span for span in run.spans if span.ended is None]
+        for span in open_spans:
+            if span.preparing and span.began < (cut.landed or 0) and not is_shielded(span.task):
+                run.late = f"{span} was not cut, {now - cut.landed_time:g} s of virtual time after {cut.planned.act}"
+        if not open_spans and not run.telling:
+            run.late = f"nothing is left to wait for, but the run goes on {now - cut.landed_time:g} s after the cut"
+
+
+def cuts_run(done: Done) -> bool:
+    """Whether an act ends the run that it is done to."""
+    return done.planned.act in ("abort", "cancel", "deadline", "leave") or (
+        done.planned.act == "key" and done.landed is not None
+    )
+
+
+def run_case(
+    host: Host, case: Case, *, invariants: Sequence[Callable[[Probe], object]] = (), steps: int = 200,
+    watcher: Watcher | None = None,
+) -> Outcome:
+    """Run a host once, do what the case says, and check everything.
+
+    Starts a Trio run of its own.
+
+    Args:
+      host: what is run.
+      case: what is done, and in which order tasks run.
+      invariants: called with the probe after the run; what they raise is a violation.
+      steps: about how many steps the run has; places the change points of priority schedules.
+      watcher: sees every step and place.
+    """
+    scope = trio.CancelScope()
+    guard = StallGuard()
+    moments = Moments(case, scope, guard, watcher)
+    probe = moments.probe
+    raised: list[BaseException] = []
+    again: list[Violation] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            guard.watch(nursery)
+            moments.running = True
+            with scope:
+                try:
+                    await host(probe)
+                except trio.Cancelled:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - judged by the checks
+                    raised.append(error)
+                finally:
+                    moments.running = False
+                    probe.over = True
+            again.extend(await prompted_again(probe))
+
+    order: AbstractContextManager[None]
+    if case.priorities:
+        order = priority_scheduler(case.seed, steps)
+    else:
+        order = seeded_scheduler(case.seed)
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    with order:
+        trio.run(main, clock=clock, instruments=[moments, guard])
+    violations = list(check_run(probe, raised[0] if raised else None, scope, guard.reason))
+    if moments.crash is not None:
+        violations.append(Violation("Acts", f"the act raised {moments.crash!r}", moments.crash))
+    if guard.reason is None:
+        violations.extend(again)
+        violations.extend(_own(probe, invariants))
+    watch = probe.watches[0] if probe.watches else None
+    return Outcome(
+        case, moments.steps, moments.labels, tuple(watch.call_ids) if watch else (), moments.finished, violations
+    )
+
+
+def _own(probe: Probe, invariants: Sequence[Callable[[Probe], object]]) -> list[Violation]:
+    """The invariants of the host's own."""
+    found = []
+    named = [(getattr(one, "__name__", "invariant"), lambda one=one: one(probe)) for one in invariants]
+    for name, check in (*named, *probe.checks):
+        try:
+            check()
+        except Exception as error:  # noqa: BLE001 - any exception says that it does not hold
+            found.append(Violation(name, str(error) or repr(error), error))
+    return found

@@ -1,0 +1,421 @@
+"""How the tools, hooks, listeners and models of an agent or a loop are watched.
+
+Each of them is wrapped so that it says when it is entered and left, and so that something can be
+done there. What they are, plain or async, with or without the Abort, stays as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar, cast, final
+
+import attrs
+import trio
+
+from trio_agent import (
+    Abort,
+    AgentContext,
+    AgentEnd,
+    AgentEvent,
+    AgentMessage,
+    AgentStart,
+    AssistantMessage,
+    MessageEnd,
+    ModelRequest,
+    StreamEvent,
+    StreamFn,
+    StreamSink,
+    Tool,
+    ToolContext,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    default_convert_to_llm,
+)
+from trio_agent._door import Callback
+from trio_agent._hooks import LoopSettings
+from trio_agent._stream import resolve_stream_fn
+
+from ._log import RunLog, Span, SpanKind
+
+if TYPE_CHECKING:
+    from ._probe import Probe
+
+_R = TypeVar("_R")
+
+HOOKS = (
+    "transform_context",
+    "convert_to_llm",
+    "get_api_key",
+    "prepare_request",
+    "prepare_next_turn",
+    "finish_turn",
+    "before_tool_call",
+    "after_tool_call",
+)
+POLLS = ("get_steering_messages", "get_follow_up_messages")
+"""Hooks of a loop that is called directly; an agent has its queues in their place."""
+
+
+def event_label(event: AgentEvent) -> str:
+    """An event in a few words: its type, and what it is about."""
+    if isinstance(event, ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd):
+        return f"{event.type} {event.tool_call_id}"
+    message = getattr(event, "message", None) if event.type in ("message_start", "message_end") else None
+    if message is None:
+        return event.type
+    return f"{event.type} {getattr(message, 'tool_call_id', message.role)}"
+
+
+class Watch:
+    """Watches the runs of one agent or loop."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.runs: list[RunLog] = []
+        self.call_ids: dict[str, None] = {}
+        """The ids of all calls that were started."""
+        self._wrapped: dict[int, tuple[Any, Any]] = {}
+
+    @property
+    def run(self) -> RunLog | None:
+        """The run that is active."""
+        return self.runs[-1] if self.runs and self.runs[-1].active else None
+
+    # Told by subclasses.
+
+    def begin_run(self, task: trio.lowlevel.Task) -> RunLog:
+        """A run has begun."""
+        raise NotImplementedError
+
+    def state_contains(self, event: AgentEvent) -> bool:
+        """Whether the state contains an event that is being told."""
+        return True
+
+    # ------------------------------------------------------------ listeners
+
+    def first(self, event: AgentEvent) -> None:
+        """The listener that is told first."""
+        if self.probe.over:
+            return
+        kind = type(event)
+        if kind is AgentStart:
+            self.runs.append(self.begin_run(trio.lowlevel.current_task()))
+        run = self.runs[-1]
+        run.events.append(event)
+        position = self.probe.note()
+        if kind is ToolExecutionStart:
+            self.call_ids[event.tool_call_id] = None  # type: ignore[union-attr]  # narrowed by its type
+        elif kind is AgentEnd:
+            run.end_told = position
+        if not self.state_contains(event):
+            run.behind.append(event_label(event))
+        self.probe.at(f"event {event_label(event)}", None)
+
+    async def middle(self, event: AgentEvent) -> None:
+        """An async listener."""
+        self.runs[-1].told.append(event)
+        await self.probe.linger()
+
+    def last(self, event: AgentEvent) -> None:
+        """The listener that is told last."""
+        if self.probe.over:
+            return
+        self.runs[-1].last.append(event)
+        self.probe.told_all()
+
+    # ---------------------------------------------------------------- calls
+
+    async def call(self, start: Callable[[], Awaitable[_R]]) -> _R:
+        """Make a call that runs, and note how it ends."""
+        before = len(self.runs)
+        returned: Any = None
+        raised: BaseException | None = None
+        try:
+            returned = await start()
+        except BaseException as error:
+            raised = error
+            raise
+        finally:
+            if len(self.runs) > before:
+                self.end_run(self.runs[before], returned, raised)
+        return cast("_R", returned)
+
+    def end_run(self, run: RunLog, returned: Any, raised: BaseException | None) -> None:
+        """The call of a run is over."""
+        run.over = self.probe.note()
+        run.returned, run.raised = returned, raised
+        run.left_open = [str(span) for span in run.spans if span.ended is None]
+
+    # ---------------------------------------------------------------- spans
+
+    def _enter(self, kind: SpanKind, name: str, answer: AssistantMessage | None = None) -> Span:
+        span = Span(kind, name, trio.lowlevel.current_task(), self.probe.note(), answer=answer)
+        if self.run is not None:
+            self.run.spans.append(span)
+        return span
+
+    def _leave(self, span: Span, error: BaseException | None = None, value: Any = None) -> None:
+        span.ended = self.probe.note()
+        span.value, span.error = value, error
+        span.how = "returned" if error is None else "cut" if isinstance(error, trio.Cancelled) else "raised"
+
+    def _kept(self, original: Any, make: Callable[[], _R]) -> _R:
+        """Wrap something once."""
+        known = self._wrapped.get(id(original))
+        if known is None:
+            made = make()
+            self._wrapped[id(original)] = (original, made)
+            self._wrapped[id(made)] = (made, made)
+            return made
+        return cast("_R", known[1])
+
+    # ---------------------------------------------------------------- hooks
+
+    def hook(self, name: str, function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        """A hook that is watched; where it is missing, one that does nothing if the mode asks for it."""
+        if function is None:
+            return self._kept(name, lambda: self._async_hook(name, _NOTHING[name])) if self._fills(name) else None
+        if isinstance(function, Callback):
+            return function
+        wrap = self._async_hook if Callback(function, 1).is_async else self._plain_hook
+        return self._kept(function, lambda: wrap(name, function))
+
+    def _fills(self, name: str) -> bool:
+        return self.probe.case.mode == "checkpoints" and name in _NOTHING
+
+    def _async_hook(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def hook(*args: Any) -> Any:
+            span = self._enter("hook", name)
+            try:
+                self.probe.at(f"hook {name}", span)
+                await self.probe.linger()
+                value = await function(*args)
+            except BaseException as error:
+                self._leave(span, error)
+                raise
+            self._leave(span, None, value)
+            return value
+
+        return hook
+
+    def _plain_hook(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def hook(*args: Any) -> Any:
+            span = self._enter("hook", name)
+            try:
+                self.probe.at(f"hook {name}", span)
+                value = function(*args)
+            except BaseException as error:
+                self._leave(span, error)
+                raise
+            self._leave(span, None, value)
+            return value
+
+        return hook
+
+    # ---------------------------------------------------------------- model
+
+    def stream(self, function: StreamFn | None) -> StreamFn:
+        """A stream function that is watched; without one, that of the model that is asked."""
+
+        async def stream_fn(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
+            probe = self.probe
+            span = self._enter("request", "")
+            span.value = request
+            try:
+                probe.at("model asked", span)
+                await probe.linger()
+                answering = resolve_stream_fn(function, request.model)
+                if probe.case.dropped:
+                    message = await _without(answering, request, sink, probe.case.dropped)
+                else:
+                    message = await answering(request, cast("StreamSink", _Sink(sink, probe, span)))
+                probe.at("model answers", span)
+            except BaseException as error:
+                self._leave(span, error)
+                raise
+            self._leave(span, None, message)
+            return message
+
+        return self._kept(function if function is not None else self, lambda: stream_fn)
+
+    # ---------------------------------------------------------------- tools
+
+    def tools(self, tools: Iterable[Tool]) -> list[Tool]:
+        """Tools that are watched."""
+        return [self._kept(tool, functools.partial(self._tool, tool)) for tool in tools]
+
+    def _tool(self, tool: Tool) -> Tool:
+        watched = copy(tool)
+        put = object.__setattr__  # a copy of a frozen value, without compiling its schema anew
+        if tool.is_async:
+            put(watched, "execute", self._async_body(tool))
+        else:
+            # Inline: the virtual clock would pass a thread by.
+            put(watched, "execute", self._inline_body(tool))
+            put(watched, "is_async", True)
+        return watched
+
+    def _async_body(self, tool: Tool) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:
+        async def execute(args: dict[str, Any], ctx: ToolContext) -> Any:
+            probe = self.probe
+            span = self._enter("tool", ctx.tool_call_id, ctx.assistant_message)
+            try:
+                probe.at(f"tool {span.name} entered", span)
+                await probe.linger()
+                value = await tool.execute(args, cast("ToolContext", _Context(ctx, probe, span)))
+                probe.at(f"tool {span.name} returns", span)
+            except BaseException as error:
+                self._leave(span, error)
+                raise
+            self._leave(span, None, value)
+            return value
+
+        return execute
+
+    def _inline_body(self, tool: Tool) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:
+        async def execute(args: dict[str, Any], ctx: ToolContext) -> Any:
+            probe = self.probe
+            span = self._enter("tool", ctx.tool_call_id, ctx.assistant_message)
+            try:
+                probe.at(f"tool {span.name} entered", span)
+                await probe.linger()
+                inline = _InlineContext(ctx, probe, span)
+                value = tool.execute(args, cast("ToolContext", inline))
+                for partial in inline.partials:
+                    await inline.update(partial)
+                if isinstance(value, Awaitable):
+                    value = await value
+                probe.at(f"tool {span.name} returns", span)
+            except BaseException as error:
+                self._leave(span, error)
+                raise
+            self._leave(span, None, value)
+            return value
+
+        return execute
+
+
+async def _convert(messages: Sequence[AgentMessage]) -> Sequence[Any]:
+    return default_convert_to_llm(messages)
+
+
+async def _unchanged(messages: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
+    return messages
+
+
+async def _none(argument: object) -> None:
+    return None
+
+
+_NOTHING: Mapping[str, Callable[..., Any]] = {
+    **dict.fromkeys(HOOKS, _none),
+    "transform_context": _unchanged,
+    "convert_to_llm": _convert,
+}
+"""Hooks that do nothing."""
+
+
+@final
+class _Sink:
+    """A sink at which something can be done before each event."""
+
+    def __init__(self, sink: StreamSink, probe: Probe, span: Span) -> None:
+        self._sink, self._probe, self._span = sink, probe, span
+
+    async def send(self, event: StreamEvent) -> None:
+        self._probe.at(f"model sends {event.type}", self._span)
+        await self._probe.linger()
+        await self._sink.send(event)
+
+
+class _Context:
+    """A tool's context at which something can be done before each update."""
+
+    def __init__(self, ctx: ToolContext, probe: Probe, span: Span) -> None:
+        self._ctx, self._probe, self._span = ctx, probe, span
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+    async def update(self, partial: Any) -> None:
+        self._probe.at(f"tool {self._span.name} reports", self._span)
+        await self._probe.linger()
+        await self._ctx.update(partial)
+
+
+@final
+class _InlineContext(_Context):
+    """The context of a plain tool that runs inline: what it reports is handed over when it is through."""
+
+    def __init__(self, ctx: ToolContext, probe: Probe, span: Span) -> None:
+        super().__init__(ctx, probe, span)
+        self.partials: list[Any] = []
+
+    def update_from_thread(self, partial: Any) -> None:
+        self.partials.append(partial)
+
+
+async def _without(answering: StreamFn, request: ModelRequest, sink: StreamSink, ids: Sequence[str]) -> AssistantMessage:
+    """Answer without some calls: what is left is sent whole."""
+    from .._script import ScriptedModel
+
+    class Silent:
+        async def send(self, event: StreamEvent) -> None:
+            """Nobody listens."""
+
+    message = await answering(request, cast("StreamSink", Silent()))
+    content = [block for block in message.content if block.type != "toolCall" or block.id not in ids]
+    stop_reason = message.stop_reason
+    if stop_reason == "tool_use" and not any(block.type == "toolCall" for block in content):
+        stop_reason = "stop"
+    return await ScriptedModel([attrs.evolve(message, content=content, stop_reason=stop_reason)]).stream_fn(request, sink)
+
+
+# ------------------------------------------------------------------- a loop
+
+
+@final
+class LoopWatch(Watch):
+    """Watches a loop that is called without an agent."""
+
+    def __init__(self, probe: Probe, abort: Abort) -> None:
+        super().__init__(probe)
+        self.abort = abort
+
+    def begin_run(self, task: trio.lowlevel.Task) -> RunLog:
+        return RunLog(task, self.probe.note(), 0)
+
+    def settings(self, settings: LoopSettings) -> dict[str, Any]:
+        """The hooks and the stream function of some settings, watched."""
+        names = [*HOOKS, *(name for name in POLLS if hasattr(settings, name))]
+        return {name: self.hook(name, getattr(settings, name)) for name in names}
+
+    def context(self, context: AgentContext) -> AgentContext:
+        """A context with watched tools."""
+        return AgentContext(context.messages, self.tools(context.tools))
+
+    def emit(self, emit: Callable[[AgentEvent], Any]) -> Callable[[AgentEvent], Awaitable[None]]:
+        """What a loop tells its events, between the two listeners of the watch."""
+        told = Callback(emit, 1)
+
+        async def watched(event: AgentEvent) -> None:
+            try:
+                self.first(event)
+            finally:
+                # As an agent does: an exception of one does not keep the event from the others.
+                try:
+                    await self.middle(event)
+                    await told.call(event, self.abort)
+                finally:
+                    self.last(event)
+
+        return watched
+
+    def end_run(self, run: RunLog, returned: Any, raised: BaseException | None) -> None:
+        super().end_run(run, returned, raised)
+        run.messages = [event.message for event in run.events if isinstance(event, MessageEnd)]
