@@ -24,7 +24,7 @@ import trio_agent
 import trio_agent.testing
 import trio_agent.tools
 from trio_agent import Agent, ContinueError, InvalidArgumentsError, RunFailedError, SimpleModel, TrioAgentError
-from trio_agent.testing import ScenarioStuckError, ScriptExhaustedError, ScriptNotExhaustedError
+from trio_agent.testing import InvariantError, ScenarioStuckError, ScriptExhaustedError, ScriptNotExhaustedError
 
 ROOT = Path(trio_agent.__file__).parent
 PUBLIC = (trio_agent, trio_agent.testing, trio_agent.tools)
@@ -60,7 +60,7 @@ def test_there_are_public_names() -> None:
 
 @pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
 def test_nothing_else_is_public(module: ModuleType) -> None:
-    found = {name for name in vars(module) if not name.startswith("_")}
+    found = {name for name in vars(module) if not name.startswith(("_", "@"))}  # pytest's own begin with an @
     packages = {"cli", "providers", "testing", "tools"} if module is trio_agent else set[str]()
     assert found - packages == set(re_exported(module))
     assert module.__doc__
@@ -144,7 +144,7 @@ def test_public_concrete_classes_are_final(module: ModuleType, name: str, cls: t
 
 # ------------------------------------------------------------------ values
 
-IDENTITY = {"Agent", "ScriptedModel"}
+IDENTITY = {"Agent", "Exploration", "Monitor", "ScriptedModel", "TraceRecorder"}
 """Public attrs classes that are no values but things: they change, and are equal to themselves only."""
 
 VALUES = [(module, name, cls) for module, name, cls in CLASSES if attrs.has(cls) and name not in IDENTITY]
@@ -182,6 +182,7 @@ def test_things_with_identity_are_equal_to_themselves_only() -> None:
 
 ERRORS = [(module, name, cls) for module, name, cls in CLASSES if issubclass(cls, BaseException)]
 SAMPLES: dict[str, BaseException] = {
+    "InvariantError": InvariantError("Paired", "there is no agent_end"),
     "ContinueError": ContinueError("cannot continue", "assistant"),
     "InvalidArgumentsError": InvalidArgumentsError("read", ["$.path: is missing", "$.n: 5 is no string"]),
     "RunFailedError": RunFailedError("aborted", "aborted"),

@@ -78,7 +78,7 @@ def missing_work(record: Record) -> Iterator[Step]:
                 yield MessageUpdate(event)
             message = final_message(record, response.ready)
         else:
-            message = _cut_message(record, response)
+            message = response.ready = _cut_message(record, response)  # also where its message_start is cut, too
             # An interrupt is no end: what cuts the run after it is recorded by itself.
             record.recorded = record.interrupted is None or record.cut or record.failure is not None
         if not response.started:

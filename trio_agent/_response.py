@@ -62,7 +62,8 @@ async def respond(run: Run) -> AssistantMessage:
         raise failed
     if response.ready is None and response.error is None:
         raise WorkCut
-    message = _final(run, response)
+    # From here on it is told as it is, also where its message_start is cut and closing tells its end.
+    message = response.ready = _final(run, response)
     if not response.started:
         await run.emit(MessageStart(message))
     await run.emit(MessageEnd(message))

@@ -174,11 +174,11 @@ class Run:
         raise parts.fatal or parts.cancelled or parts.failure or error
 
     async def poll(self, source: GetQueuedMessages | None) -> list[AgentMessage]:
-        """Read a queue. Only the abort flag is looked at before, so that no checkpoint lies between.
+        """Read a queue. A checkpoint only if the host has cancelled, so that no task comes between.
 
         What it gives is remembered until it is taken, so that a cut cannot lose it.
         """
-        self.check()
+        await self.look()
         if source is None:
             return []
         callback = self.callback(source, 0)

@@ -41,6 +41,7 @@ __all__ = ["assert_adds_up", "assert_events_paired", "assert_transcript_valid"]
 
 ENDED_BADLY = ("error", "aborted")
 """The stop reasons of answers whose calls are never answered."""
+OF_OPEN_CALLS = (ToolExecutionUpdate, ToolExecutionEnd)
 
 
 class Rule(Protocol):
@@ -101,7 +102,7 @@ class Paired:
             if event.tool_call_id in self._calls:
                 self._broken(event, f"starts {event.tool_call_id!r} for the second time")
             self._calls[event.tool_call_id] = True
-        elif isinstance(event, ToolExecutionUpdate | ToolExecutionEnd):
+        elif isinstance(event, OF_OPEN_CALLS):
             if not self._calls.get(event.tool_call_id):
                 self._broken(event, f"is about {event.tool_call_id!r}, which is not open")
             self._calls[event.tool_call_id] = kind is ToolExecutionUpdate
@@ -203,7 +204,10 @@ class AddsUp:
         if index not in self._ended:
             return parse_partial_arguments(told)
         if told.strip():
-            arguments: Mapping[str, Any] = json.loads(told, strict=False)
+            try:
+                arguments: Mapping[str, Any] = json.loads(told, strict=False)
+            except ValueError:
+                broken("Adds up", f"block {index} is a call that may be executed, but told was {told!r}")
             return arguments
         # Sent whole, without deltas: the last event shows them.
         shown = (self._last.message if self._last is not None else start).content[index]

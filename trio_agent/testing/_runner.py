@@ -5,8 +5,8 @@ The runner uses nothing of the library but its public interface, and knows no si
 
 from __future__ import annotations
 
-from collections import Counter
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
@@ -322,7 +322,9 @@ class _Stage:
         if number > len(turns):
             raise ScriptExhaustedError(f"request {number} finds no turn: the scenario has {len(turns)}", len(turns))
         turn = turns[number - 1]
-        builder = MessageBuilder(request, partial_arguments=lambda text: {})
+        # The reference shows no arguments before the end of a call; explored, what is told must add up.
+        explored = self._probe is not None
+        builder = MessageBuilder(request) if explored else MessageBuilder(request, partial_arguments=lambda text: {})
         return await play(turn.steps, builder, sink, send_start=turn.send_start)
 
     # Tools.

@@ -132,6 +132,8 @@ class _Priorities(random.Random):
 
     def shuffle(self, x: Any) -> None:
         """Called by Trio with the tasks that may run; those left in ``x`` run before it asks again."""
+        if not x:
+            return
         for task in x:
             if task not in self._priorities:
                 self._priorities[task] = 1 + self.random()
@@ -143,7 +145,7 @@ class _Priorities(random.Random):
             self._lowest -= 1
             self._priorities[first] = self._lowest
             first = max(x, key=self._priorities.__getitem__)
-        _trio_run.GLOBAL_RUN_CONTEXT.runner.runq.extend(task for task in x if task is not first)
+        _trio_run.GLOBAL_RUN_CONTEXT.runner.runq.extend([task for task in x if task is not first])
         x[:] = [first]
 
 
@@ -166,9 +168,10 @@ def interrupt_task(task: trio.lowlevel.Task) -> bool:
     return True
 
 
-def about_to_get(task: trio.lowlevel.Task, kind: type[BaseException]) -> bool:
-    """Whether the step that a task is about to make begins with an exception of a kind."""
-    return isinstance(getattr(task._next_send, "error", None), kind)
+def about_to_get(task: trio.lowlevel.Task) -> BaseException | None:
+    """The exception with which the step that a task is about to make begins."""
+    error = getattr(task._next_send, "error", None)
+    return error if isinstance(error, BaseException) else None
 
 
 def is_shielded(task: trio.lowlevel.Task) -> bool:

@@ -37,6 +37,7 @@ ACTS: Mapping[str, str] = {
 """What can be done at a place."""
 
 _PLACED = re.compile(r"(?P<act>[a-z_]+)(=(?P<target>[^@\s]+))?@(?:(?P<kind>step|at):(?P<number>\d+)|\+(?P<after>\d+))")
+_SCHEDULE = re.compile(r"(\d+)/([1-9]\d*)")
 
 
 @final
@@ -86,8 +87,8 @@ class Case:
     """What is done, in order; nothing for a run that is only watched."""
     seed: int = 0
     """The seed of the order in which Trio runs tasks."""
-    priorities: bool = False
-    """Whether tasks run by random priorities (PCT) and not in random order."""
+    steps: int = 0
+    """If above 0, tasks run by random priorities (PCT), with change points among so many steps."""
     mode: Mode = "plain"
     """What is added to the run; see :data:`MODES`."""
     dropped: tuple[str, ...] = ()
@@ -95,7 +96,7 @@ class Case:
 
     def __str__(self) -> str:
         parts = [str(act) for act in self.acts]
-        parts.append(f"{'schedule' if self.priorities else 'seed'}={self.seed}")
+        parts.append(f"schedule={self.seed}/{self.steps}" if self.steps else f"seed={self.seed}")
         if self.mode != "plain":
             parts.append(f"mode={self.mode}")
         if self.dropped:
@@ -116,8 +117,10 @@ class Case:
             name, _, value = word.partition("=")
             if match is not None:
                 acts.append(_placed(match, word, first=not acts))
-            elif name in ("seed", "schedule") and value.isdecimal():
-                case = attrs.evolve(case, seed=int(value), priorities=name == "schedule")
+            elif name == "seed" and value.isdecimal():
+                case = attrs.evolve(case, seed=int(value))
+            elif name == "schedule" and (schedule := _SCHEDULE.fullmatch(value)) is not None:
+                case = attrs.evolve(case, seed=int(schedule[1]), steps=int(schedule[2]))
             elif name == "mode" and value in MODES:
                 case = attrs.evolve(case, mode=value)
             elif name == "without" and value:
@@ -125,7 +128,7 @@ class Case:
             else:
                 raise UsageError(
                     f"{word!r} is no part of a case: write ACT@step:N, ACT@at:N, ACT@+N, cancel_tool=ID@step:N, "
-                    f"seed=N, schedule=N, mode=({'|'.join(MODES)}) or without=ID,ID"
+                    f"seed=N, schedule=N/STEPS, mode=({'|'.join(MODES)}) or without=ID,ID"
                 )
         return attrs.evolve(case, acts=tuple(acts))
 

@@ -26,11 +26,11 @@ from trio_agent import (
     run_agent_loop,
 )
 from trio_agent._tool import as_tool_result
+from trio_agent.testing._errors import InvariantError
+from trio_agent.testing._rules import AddsUp, Paired, assert_transcript_valid, same
+from trio_agent.testing._script import ScriptedModel
 
-from .._errors import InvariantError
-from .._rules import AddsUp, Paired, assert_transcript_valid, same
-from .._script import ScriptedModel
-from ._log import CALL_HOOKS, Done, Planted, RunLog, Span
+from ._log import CALL_HOOKS, Done, RunLog, Span
 from ._probe import AgentWatch
 from ._wrap import HOOKS, LoopWatch, Watch
 
@@ -147,7 +147,14 @@ class _Checked:
     @property
     def hard(self) -> list[Done]:
         """The acts after which telling is bounded."""
-        return [done for done in self.acts if done.planned.act in ("cancel", "deadline", "key")]
+        hard = [done for done in self.probe.done if done.planned.act in ("cancel", "deadline", "key")]
+        return [done for done in hard if self.run.over is None or done.position <= self.run.over]
+
+    @property
+    def faults(self) -> list[BaseException]:
+        """What the host's own code raised in the run, listeners and hooks, in order."""
+        hooks = [span for span in self.run.spans if span.kind == "hook" and span.name not in CALL_HOOKS]
+        return [*self.run.listener_errors, *(span.error for span in hooks if span.error is not None)]
 
     def cut_at(self) -> int | None:
         """From which position on nothing may begin."""
@@ -162,9 +169,11 @@ class _Checked:
     def all(self) -> Iterator[Violation]:
         """All of them."""
         run = self.run
-        yield from _caught(self._events)
-        yield from self._told()
-        yield from self._increment()
+        # What an async listener is told is bounded by the grace, and a loop has no other.
+        if isinstance(self.watch, AgentWatch) or not (self._bounded() or self._spent()):
+            yield from _caught(self._events)
+            yield from self._told()
+            yield from self._increment()
         yield from self._truth()
         yield from self._last_look()
         yield from self._begins()
@@ -193,12 +202,16 @@ class _Checked:
         run = self.run
         if not same(run.last, run.events):
             yield Violation("All told", self._untold("the last listener", run.last))
-        # An async listener is told everything unless the grace ran out, or a second interrupt came.
-        bounded = bool(self.hard) and (self.probe.case.mode == "slow" or len(self.acts) > 1 or run.late is not None)
-        if not same(run.told, run.events) and not bounded and not self._spent():
+        alone = isinstance(self.watch, LoopWatch)  # what a loop tells is one listener, which may be cut half-way
+        if not same(run.told, run.events) and not alone and not self._bounded() and not self._spent():
             yield Violation("All told", self._untold("an async listener", run.told))
 
+    def _bounded(self) -> bool:
+        """Whether a slow listener or a second interrupt keeps an async listener from being told everything."""
+        return bool(self.hard) and (self.probe.case.mode == "slow" or len(self.acts) > 1)
+
     def _spent(self) -> bool:
+        """Whether the grace may have run out."""
         return bool(self.hard) and self.probe.waited
 
     def _untold(self, who: str, told: Sequence[Any]) -> str:
@@ -211,9 +224,7 @@ class _Checked:
     def _increment(self) -> Iterator[Violation]:
         told = [event.message for event in self.run.events if isinstance(event, MessageEnd)]
         if self.end is not None and not same(self.end.messages, told):
-            yield Violation(
-                "Increment", f"agent_end names {_roles(self.end.messages)}, but told were {_roles(told)}"
-            )
+            yield Violation("Increment", f"agent_end names {_roles(self.end.messages)}, but told were {_roles(told)}")
         if not same(self.run.messages, told) and not self.probe.replaced:
             yield Violation(
                 "Increment", f"the transcript gained {_roles(self.run.messages)}, but told were {_roles(told)}"
@@ -309,14 +320,16 @@ class _Checked:
         name = act.planned.act
         in_time = act.landed is not None and (run.end_told is None or act.landed < run.end_told)
         if name == "abort" and in_time:
-            if raised is not None and not isinstance(raised, Planted):
+            if raised is not None and raised not in self.faults:
                 yield Violation("Causes", f"after an abort the call raised {raised!r}", raised)
             elif self.outcome in BY_ITSELF:
                 yield Violation("Causes", f"the run was aborted, but its end_reason is {self.outcome!r}")
         elif name in ("cancel", "deadline"):
             if raised is None and run.got_cancelled:
-                yield Violation("Cancelled passes", f"Cancelled reached the run, but its call returned {self.outcome!r}")
-            elif raised is not None and not isinstance(raised, trio.Cancelled):
+                yield Violation(
+                    "Cancelled passes", f"Cancelled reached the run, but its call returned {self.outcome!r}"
+                )
+            elif raised is not None and not isinstance(raised, trio.Cancelled) and raised not in self.faults:
                 yield Violation("Cancelled passes", f"after a host's cancellation the call raised {raised!r}", raised)
         elif name == "key" and in_time and not isinstance(raised, KeyboardInterrupt):
             yield Violation("Bare", f"after a KeyboardInterrupt the call came to {raised or self.outcome!r}", raised)
@@ -325,8 +338,8 @@ class _Checked:
 
     def _after_raise(self, act: Done) -> Iterator[Violation]:
         span, run, error = act.in_span, self.run, act.error
-        if run.end_told is not None and act.position > run.end_told and span is not None:
-            return
+        if len([error for error in self.faults if not isinstance(error, trio.Cancelled)]) > (span is not None):
+            return  # something else had failed before, and the first failure is raised
         came = getattr(run.returned, "exception", None) if isinstance(self.watch, AgentWatch) else run.raised
         if span is None:
             if run.raised is not error:
@@ -334,7 +347,7 @@ class _Checked:
         elif span.kind == "hook" and span.name not in CALL_HOOKS:
             if came is not error:
                 yield Violation("Causes", f"{span.name} raised, but the call came to {came or self.outcome!r}")
-        elif run.raised is not None:
+        elif run.raised is not None and run.raised not in self.faults:
             yield Violation("Causes", f"{span} raised, and so did the call: {run.raised!r}", run.raised)
 
 
@@ -353,8 +366,9 @@ def _nothing_lost(probe: Probe, watch: AgentWatch) -> Iterator[Violation]:
 
 def _is_in_place(queued: AgentMessage, place: AgentMessage) -> bool:
     # A system message that declares the changes of tools is another object than the one that was queued.
-    made_of = isinstance(queued, SystemMessage) and isinstance(place, SystemMessage)
-    return place is queued or (made_of and place.content == queued.content and place.sections == queued.sections)
+    if isinstance(queued, SystemMessage) and isinstance(place, SystemMessage):
+        return place.content == queued.content and place.sections == queued.sections
+    return place is queued
 
 
 def _roles(messages: Iterable[AgentMessage]) -> str:
@@ -374,8 +388,10 @@ async def prompted_again(probe: Probe) -> list[Violation]:
     """Prompt everything that was watched again: one request, with a transcript that a provider accepts."""
     found: list[Violation] = []
     for watch in probe.watches:
-        if isinstance(watch, AgentWatch) and watch is probe.watches[0]:
-            probe.waiting_at_end = watch.waiting()
+        if isinstance(watch, AgentWatch):
+            watch.look_back()
+            if watch is probe.watches[0]:
+                probe.waiting_at_end = watch.waiting()
         if not watch.runs or watch.run is not None:
             continue  # never used; or still active, which is a violation of its own
         try:
@@ -385,7 +401,7 @@ async def prompted_again(probe: Probe) -> list[Violation]:
                 await _prompt_loop(watch)
         except InvariantError as error:
             found.append(Violation("Prompted again", error.difference, error))
-        except Exception as error:  # noqa: BLE001 - nothing may be raised
+        except Exception as error:
             found.append(Violation("Prompted again", f"the next prompt raised {error!r}", error))
     return found
 
@@ -410,6 +426,8 @@ async def _prompt_agent(watch: AgentWatch) -> None:
 
 
 async def _prompt_loop(watch: LoopWatch) -> None:
+    if not all(run.events and isinstance(run.events[-1], AgentEnd) for run in watch.runs):
+        return  # its one listener was not told everything, so nobody knows what the transcript holds
     model = ScriptedModel([AGAIN])
     messages = [message for run in watch.runs for message in run.messages]
     config = LoopConfig(model=model)
@@ -417,5 +435,3 @@ async def _prompt_loop(watch: LoopWatch) -> None:
     assert_transcript_valid(model.requests[0].messages)
     if getattr(new[-1], "text", "") != AGAIN:
         raise InvariantError("Prompted again", f"the next loop came to {new[-1]!r:.100}")
-
-

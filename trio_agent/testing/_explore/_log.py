@@ -73,6 +73,8 @@ class RunLog:
     """What the last listener was told."""
     behind: list[str] = attrs.field(factory=list)
     """Events that the state did not contain when they were told."""
+    listener_errors: list[Exception] = attrs.field(factory=list)
+    """What listeners of the host raised."""
     spans: list[Span] = attrs.field(factory=list)
     end_told: int | None = None
     """The position of ``agent_end``."""
@@ -91,7 +93,7 @@ class RunLog:
     late: str | None = None
     """What kept time going after the run was cut."""
     got_cancelled: bool = False
-    """Cancelled was raised in the run's own task after an act."""
+    """The host's cancellation was raised in the run's own task."""
 
     @property
     def active(self) -> bool:

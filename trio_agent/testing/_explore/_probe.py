@@ -26,8 +26,8 @@ from trio_agent import (
     run_agent_loop_continue,
 )
 from trio_agent._queues import as_messages
+from trio_agent.testing._rules import same
 
-from .._rules import same
 from ._case import Case
 from ._log import Done, Planted, Queued, RunLog, Span
 from ._wrap import HOOKS, LoopWatch, Watch
@@ -69,6 +69,8 @@ class Probe:
         """Virtual time has passed after an act."""
         self.block: trio.CancelScope | None = None
         """The scope that is left when the block of ``agent.run()`` is to be left."""
+        self.has_block = False
+        """The host marks a block that can be left."""
         self._moments = moments
         self._position = 0
 
@@ -121,6 +123,7 @@ class Probe:
                 with probe.leaving():
                     async for event in run: ...
         """
+        self.has_block = True
         with trio.CancelScope() as self.block:
             yield
         left, self.block = self.block, None
@@ -186,12 +189,14 @@ class AgentWatch(Watch):
         self._stream_fn = agent.stream_fn
         self._known: list[AgentMessage] = list(agent.messages)
         self._unsubscribe: list[Callable[[], None]] = []
-        agent.subscribe(self.first)
+        self._subscribe = agent.subscribe
+        self._subscribe(self.first)
         for name in ("prompt", "resume"):
             self._around(name, getattr(agent, name))
         self._put("run", self._block(agent.run))
         for name in ("steer", "follow_up", "interrupt"):
             self._queues(name, getattr(agent, name))
+        self._put("subscribe", self._subscribed(agent.subscribe))
         for name in ("clear_steering_queue", "clear_follow_up_queue", "clear_all_queues", "reset"):
             self._clears(name, getattr(agent, name))
 
@@ -236,6 +241,14 @@ class AgentWatch(Watch):
 
         self._put(name, put)
 
+    def _subscribed(self, method: Callable[..., Callable[[], None]]) -> Callable[..., Callable[[], None]]:
+        """Watch what listeners of the host raise."""
+
+        def subscribe(listener: Callable[..., Any], *event_types: type) -> Callable[[], None]:
+            return method(self.listener(listener), *event_types)
+
+        return subscribe
+
     def _clears(self, name: str, method: Callable[..., None]) -> None:
         def clear() -> None:
             method()
@@ -255,13 +268,13 @@ class AgentWatch(Watch):
         agent.tools = self.tools(agent.tools)
         for unsubscribe in self._unsubscribe:
             unsubscribe()
-        self._unsubscribe = [agent.subscribe(self.middle), agent.subscribe(self.last)]
+        self._unsubscribe = [self._subscribe(self.middle), self._subscribe(self.last)]
 
     def begin_run(self, task: trio.lowlevel.Task) -> RunLog:
-        self._look_back()
+        self.look_back()
         return RunLog(task, self.probe.note(), len(self.agent.messages))
 
-    def _look_back(self) -> None:
+    def look_back(self) -> None:
         """Note whether the host has replaced the transcript, and remember it as it is."""
         messages = list(self.agent.messages)
         if not same(messages[: len(self._known)], self._known):
@@ -276,7 +289,7 @@ class AgentWatch(Watch):
 
     def end_run(self, run: RunLog, returned: Any, raised: BaseException | None) -> None:
         super().end_run(run, returned, raised)
-        self._look_back()
+        self.look_back()
         state = self.agent.state
         run.messages = list(state.messages)[run.before :]
         run.left_queued = self.waiting()

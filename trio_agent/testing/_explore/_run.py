@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TypeAlias, final
+from unittest import mock
 
 import attrs
 import trio
 import trio.testing
 
-from trio_agent import UsageError
-
-from .._scheduler import (
+from trio_agent import UsageError, _messages
+from trio_agent.testing._scheduler import (
     StallGuard,
     about_to_get,
     interrupt_task,
@@ -20,11 +20,13 @@ from .._scheduler import (
     priority_scheduler,
     seeded_scheduler,
 )
-from ._acts import perform
-from ._case import Case, Place, PlaceKind, PlannedAct
+
+from ._acts import REASON, perform
+from ._case import ACTS, Case, Place, PlaceKind, PlannedAct
 from ._checks import Violation, check_run, prompted_again
 from ._log import Done, RunLog, Span
 from ._probe import Probe
+from ._wrap import LoopWatch
 
 Host: TypeAlias = Callable[[Probe], Awaitable[object]]
 """What is explored: an async function of a :class:`Probe`."""
@@ -48,6 +50,12 @@ class Outcome:
     """What happened at each place of the kind ``at``, in order."""
     call_ids: Sequence[str]
     """The calls of the first agent that was watched."""
+    watched: bool
+    """Whether the host had anything watched."""
+    loop_only: bool
+    """Whether the first that was watched is a loop without an agent."""
+    has_block: bool
+    """Whether the host marks a block that can be left."""
     acted: bool
     """Whether all acts were done: a run may be over before it comes to a place."""
     violations: Sequence[Violation]
@@ -57,17 +65,25 @@ class Outcome:
 class Moments(trio.abc.Instrument):
     """Counts the places of a run, and acts where the case says so."""
 
-    def __init__(self, case: Case, scope: trio.CancelScope, guard: StallGuard, watcher: Watcher | None) -> None:
+    def __init__(
+        self,
+        case: Case,
+        scope: trio.CancelScope,
+        guard: StallGuard,
+        watcher: Watcher | None,
+        acted: Callable[[str], object] | None,
+    ) -> None:
         self.probe = Probe(case, self)
         self.steps = 0
         self.labels: list[str] = []
         self.running = False
         """Whether the host runs; nothing is counted before and behind."""
-        self.crash: BaseException | None = None
+        self.crash: Exception | None = None
         """What an act raised that should raise nothing."""
         self._scope = scope
         self._guard = guard
         self._watcher = watcher
+        self._acted = acted
         self._plan = list(case.acts)
         self._due: tuple[PlaceKind | None, int] = (None, 0)
         self._due_task: trio.lowlevel.Task | None = None
@@ -94,7 +110,7 @@ class Moments(trio.abc.Instrument):
                 self._act("step", self.steps, f"step {self.steps}", None)
             if self.probe.done:
                 self._follow(task)
-        except BaseException as error:  # noqa: BLE001 - Trio would only log it
+        except Exception as error:  # Trio would only log it
             self.crash = self.crash or error
         if self.steps > MAX_STEPS:
             self._guard.stop(f"it has made {MAX_STEPS} steps")
@@ -121,6 +137,8 @@ class Moments(trio.abc.Instrument):
         raising: Done | None = None
         while self._plan and self._due == (kind, number):
             planned = self._plan.pop(0)
+            if self._acted is not None:
+                self._acted(f"{planned} ({ACTS[planned.act]})")
             done = perform(self.probe, planned, self._scope, label, span)
             if done.error is not None and kind == "at":
                 raising = raising or done
@@ -153,7 +171,7 @@ class Moments(trio.abc.Instrument):
         for watch in self.probe.watches:
             run = watch.run
             if run is not None:
-                if run.task is task and about_to_get(task, trio.Cancelled):
+                if run.task is task and getattr(about_to_get(task), "reason", None) == REASON:
                     run.got_cancelled = True
                 self._sample(run)
 
@@ -161,10 +179,10 @@ class Moments(trio.abc.Instrument):
         run = done.run
         if run is None or not run.active:
             self._keys.remove(done)
-        elif run.task is task and about_to_get(task, KeyboardInterrupt):
+        elif run.task is task and isinstance(about_to_get(task), KeyboardInterrupt):
             done.landed, done.landed_time = self.probe.note(), trio.current_time()
             self._keys.remove(done)
-        elif not about_to_get(run.task, KeyboardInterrupt):
+        elif not isinstance(about_to_get(run.task), KeyboardInterrupt):
             interrupt_task(run.task)
 
     def _sample(self, run: RunLog) -> None:
@@ -191,9 +209,23 @@ def cuts_run(done: Done) -> bool:
     )
 
 
+class _Ticks:
+    """Stands in for the real time of messages: no two are of the same millisecond, and runs repeat."""
+
+    def __init__(self) -> None:
+        self._ticks = itertools.count(1_700_000_000_000)
+
+    def time(self) -> float:
+        return next(self._ticks) / 1000
+
+
 def run_case(
-    host: Host, case: Case, *, invariants: Sequence[Callable[[Probe], object]] = (), steps: int = 200,
+    host: Host,
+    case: Case,
+    *,
+    invariants: Sequence[Callable[[Probe], object]] = (),
     watcher: Watcher | None = None,
+    acted: Callable[[str], object] | None = None,
 ) -> Outcome:
     """Run a host once, do what the case says, and check everything.
 
@@ -203,12 +235,12 @@ def run_case(
       host: what is run.
       case: what is done, and in which order tasks run.
       invariants: called with the probe after the run; what they raise is a violation.
-      steps: about how many steps the run has; places the change points of priority schedules.
       watcher: sees every step and place.
+      acted: is told each act that is done.
     """
     scope = trio.CancelScope()
     guard = StallGuard()
-    moments = Moments(case, scope, guard, watcher)
+    moments = Moments(case, scope, guard, watcher, acted)
     probe = moments.probe
     raised: list[BaseException] = []
     again: list[Violation] = []
@@ -222,20 +254,16 @@ def run_case(
                     await host(probe)
                 except trio.Cancelled:
                     raise
-                except BaseException as error:  # noqa: BLE001 - judged by the checks
+                except BaseException as error:
                     raised.append(error)
                 finally:
                     moments.running = False
                     probe.over = True
             again.extend(await prompted_again(probe))
 
-    order: AbstractContextManager[None]
-    if case.priorities:
-        order = priority_scheduler(case.seed, steps)
-    else:
-        order = seeded_scheduler(case.seed)
+    order = priority_scheduler(case.seed, case.steps) if case.steps else seeded_scheduler(case.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    with order:
+    with order, mock.patch.object(_messages, "time", _Ticks()):
         trio.run(main, clock=clock, instruments=[moments, guard])
     violations = list(check_run(probe, raised[0] if raised else None, scope, guard.reason))
     if moments.crash is not None:
@@ -245,7 +273,15 @@ def run_case(
         violations.extend(_own(probe, invariants))
     watch = probe.watches[0] if probe.watches else None
     return Outcome(
-        case, moments.steps, moments.labels, tuple(watch.call_ids) if watch else (), moments.finished, violations
+        case,
+        moments.steps,
+        moments.labels,
+        tuple(watch.call_ids) if watch else (),
+        watch is not None,
+        isinstance(watch, LoopWatch),
+        probe.has_block,
+        moments.finished,
+        violations,
     )
 
 
@@ -256,6 +292,6 @@ def _own(probe: Probe, invariants: Sequence[Callable[[Probe], object]]) -> list[
     for name, check in (*named, *probe.checks):
         try:
             check()
-        except Exception as error:  # noqa: BLE001 - any exception says that it does not hold
+        except Exception as error:
             found.append(Violation(name, str(error) or repr(error), error))
     return found

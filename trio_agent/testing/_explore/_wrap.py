@@ -37,6 +37,7 @@ from trio_agent import (
 from trio_agent._door import Callback
 from trio_agent._hooks import LoopSettings
 from trio_agent._stream import resolve_stream_fn
+from trio_agent.testing._script import ScriptedModel
 
 from ._log import RunLog, Span, SpanKind
 
@@ -126,6 +127,35 @@ class Watch:
         self.runs[-1].last.append(event)
         self.probe.told_all()
 
+    def listener(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A listener of the host, of which is noted what it raises; not told of what follows the host."""
+        if Callback(function, 1).is_async:
+
+            @functools.wraps(function)
+            async def listener(*args: Any) -> None:
+                try:
+                    if not self.probe.over:
+                        await function(*args)
+                except Exception as error:
+                    self._note_error(error)
+                    raise
+
+        else:
+
+            @functools.wraps(function)
+            def listener(*args: Any) -> Any:
+                try:
+                    return None if self.probe.over else function(*args)
+                except Exception as error:
+                    self._note_error(error)
+                    raise
+
+        return listener
+
+    def _note_error(self, error: Exception) -> None:
+        if self.run is not None:
+            self.run.listener_errors.append(error)
+
     # ---------------------------------------------------------------- calls
 
     async def call(self, start: Callable[[], Awaitable[_R]]) -> _R:
@@ -178,8 +208,8 @@ class Watch:
         """A hook that is watched; where it is missing, one that does nothing if the mode asks for it."""
         if function is None:
             return self._kept(name, lambda: self._async_hook(name, _NOTHING[name])) if self._fills(name) else None
-        if isinstance(function, Callback):
-            return function
+        if hasattr(function, "put_back"):
+            return function  # a queue, which is more than a function
         wrap = self._async_hook if Callback(function, 1).is_async else self._plain_hook
         return self._kept(function, lambda: wrap(name, function))
 
@@ -301,15 +331,17 @@ class Watch:
 
 
 async def _convert(messages: Sequence[AgentMessage]) -> Sequence[Any]:
+    await trio.lowlevel.checkpoint()
     return default_convert_to_llm(messages)
 
 
 async def _unchanged(messages: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
+    await trio.lowlevel.checkpoint()
     return messages
 
 
 async def _none(argument: object) -> None:
-    return None
+    await trio.lowlevel.checkpoint()
 
 
 _NOTHING: Mapping[str, Callable[..., Any]] = {
@@ -343,8 +375,9 @@ class _Context:
         return getattr(self._ctx, name)
 
     async def update(self, partial: Any) -> None:
-        self._probe.at(f"tool {self._span.name} reports", self._span)
-        await self._probe.linger()
+        if self._span.ended is None and trio.lowlevel.current_task() is self._span.task:
+            self._probe.at(f"tool {self._span.name} reports", self._span)
+            await self._probe.linger()
         await self._ctx.update(partial)
 
 
@@ -360,9 +393,10 @@ class _InlineContext(_Context):
         self.partials.append(partial)
 
 
-async def _without(answering: StreamFn, request: ModelRequest, sink: StreamSink, ids: Sequence[str]) -> AssistantMessage:
+async def _without(
+    answering: StreamFn, request: ModelRequest, sink: StreamSink, ids: Sequence[str]
+) -> AssistantMessage:
     """Answer without some calls: what is left is sent whole."""
-    from .._script import ScriptedModel
 
     class Silent:
         async def send(self, event: StreamEvent) -> None:
@@ -373,7 +407,9 @@ async def _without(answering: StreamFn, request: ModelRequest, sink: StreamSink,
     stop_reason = message.stop_reason
     if stop_reason == "tool_use" and not any(block.type == "toolCall" for block in content):
         stop_reason = "stop"
-    return await ScriptedModel([attrs.evolve(message, content=content, stop_reason=stop_reason)]).stream_fn(request, sink)
+    return await ScriptedModel([attrs.evolve(message, content=content, stop_reason=stop_reason)]).stream_fn(
+        request, sink
+    )
 
 
 # ------------------------------------------------------------------- a loop
@@ -401,18 +437,15 @@ class LoopWatch(Watch):
 
     def emit(self, emit: Callable[[AgentEvent], Any]) -> Callable[[AgentEvent], Awaitable[None]]:
         """What a loop tells its events, between the two listeners of the watch."""
-        told = Callback(emit, 1)
+        told = Callback(self.listener(emit), 1)
 
         async def watched(event: AgentEvent) -> None:
             try:
                 self.first(event)
+                await self.middle(event)
+                await told.call(event, self.abort)
             finally:
-                # As an agent does: an exception of one does not keep the event from the others.
-                try:
-                    await self.middle(event)
-                    await told.call(event, self.abort)
-                finally:
-                    self.last(event)
+                self.last(event)
 
         return watched
 
