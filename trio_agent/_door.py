@@ -6,6 +6,7 @@ is not (design 7.7). Everything that sorts exceptions by what they mean stands h
 
 from __future__ import annotations
 
+import dis
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -39,13 +40,22 @@ async def enter_any(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def was_entered(error: BaseException) -> bool:
-    """Whether an exception comes from behind the door; False if it struck in the doorway itself."""
+    """Whether an exception comes from behind the door; False if an interrupt struck in the doorway itself.
+
+    The handler of a signal stands in the traceback like code that was called, so it is the instruction
+    at which the door was left that tells.
+    """
     traceback = error.__traceback__
-    if traceback is None:
-        return True
-    while traceback.tb_next is not None:
+    while traceback is not None and traceback.tb_frame.f_code not in _THRESHOLDS:
         traceback = traceback.tb_next
-    return traceback.tb_frame.f_code not in (enter.__code__, enter_plain.__code__)
+    return traceback is None or traceback.tb_lasti >= _THRESHOLDS[traceback.tb_frame.f_code]
+
+
+_THRESHOLDS = {
+    door.__code__: next(one.offset for one in dis.get_instructions(door) if one.opname == opname)
+    for door, opname in ((enter, "SEND"), (enter_plain, "CALL_FUNCTION_EX"))
+}
+"""The instruction from which on the host's code has been entered."""
 
 
 def positional_parameters(function: Callable[..., Any]) -> float:
@@ -84,11 +94,8 @@ class Callback:
 
     async def call(self, *args: Any) -> Any:
         """Call it through the door; the last argument is the Abort."""
-        if not self.takes_abort:
-            args = args[:-1]
-        if self.is_async:
-            return await enter(self.function, *args)
-        return await enter_any(self.function, *args)
+        given = args if self.takes_abort else args[:-1]
+        return await (enter if self.is_async else enter_any)(self.function, *given)
 
 
 def host_cancelled() -> bool:

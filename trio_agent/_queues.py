@@ -61,6 +61,7 @@ class PendingMessageQueue:
 
     # Putting in.
 
+    @trio.lowlevel.enable_ki_protection
     def put(self, messages: Sequence[AgentMessage]) -> None:
         """Queue messages at the end, all or none; never blocks.
 
@@ -116,6 +117,7 @@ class PendingMessageQueue:
     def __call__(self) -> list[AgentMessage]:
         return self.drain()
 
+    @trio.lowlevel.enable_ki_protection
     def drain(self) -> list[AgentMessage]:
         """Hand out what the mode says; kept aside until :meth:`taken` or :meth:`put_back`."""
         drained = self.peek()
@@ -134,12 +136,14 @@ class PendingMessageQueue:
         self.put_front(self._handed)
         self._handed.clear()
 
+    @trio.lowlevel.enable_ki_protection
     def clear(self) -> None:
         """Drop everything, also what a run has drained but not yet taken, should it be cut."""
         self._fill()
         self._head.clear()
         self._handed.clear()
 
+    @trio.lowlevel.enable_ki_protection
     def _fill(self) -> None:
         while True:
             try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol, cast, final
 
 import trio
@@ -97,10 +98,8 @@ class Run:
                 continue
             args = (event, abort) if listener.takes_abort else (event,)
             try:
-                if listener.is_async:  # straight to the door: this is the most frequent call of all
-                    await enter(listener.function, *args)
-                else:
-                    await enter_any(listener.function, *args)
+                # Straight to the door: this is the most frequent call of all.
+                await (enter if listener.is_async else enter_any)(listener.function, *args)
             except Exception as error:
                 noted = self._note_failure(error)
                 failed = failed or noted
@@ -184,10 +183,7 @@ class Run:
         callback = self.callback(source, 0)
         messages: list[AgentMessage] = []
         try:
-            if callback.is_async:
-                with Piece(self.abort):
-                    messages = list(await callback.call(self.abort))
-            else:
+            with Piece(self.abort) if callback.is_async else nullcontext():
                 messages = list(await callback.call(self.abort))
         except BaseException as error:  # noqa: ASYNC103 - _hook_failed() always raises
             self._hook_failed(error)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, final
 
 import attrs
 import jiter
+import trio
 
 from trio_agent._errors import StreamError
 from trio_agent._messages import (
@@ -366,8 +367,9 @@ class MessageBuilder:
         at = len(self._log) if position is None else position
         return self._message(at, stop_reason, error_message, error_kind)
 
-    # Details.
+    # Details. What an interrupt breaks off half-way could not be told any more.
 
+    @trio.lowlevel.enable_ki_protection
     def _begin(self, block: _Block) -> tuple[int, int]:
         index = len(self._blocks)
         self._blocks.append(block)
@@ -382,12 +384,14 @@ class MessageBuilder:
             raise StreamError(f"there is no open {kind} block {index}; begin it with its _start method")
         return index, block
 
+    @trio.lowlevel.enable_ki_protection
     def _grow(self, kind: str, delta: str, index: int | None) -> int:
         index, block = self._find(kind, index)
         block.pieces.append(delta)
         self._log.append(3 * index + _DELTA)
         return index
 
+    @trio.lowlevel.enable_ki_protection
     def _end(self, kind: str, index: int | None, signature: str | None) -> tuple[int, int]:
         index, block = self._find(kind, index)
         block.ended = True
@@ -395,6 +399,7 @@ class MessageBuilder:
         self._log.append(3 * index + _END)
         return len(self._log), index
 
+    @trio.lowlevel.enable_ki_protection
     def _message(
         self,
         position: int,

@@ -64,8 +64,9 @@ async def run_group(
     """Run a process as the leader of a group of its own, and end the group with it.
 
     Standard input is empty. The group is ended when its leader is over, its time is up, or the
-    caller is cut; a cancellation waits for that, up to the grace and two seconds more. The output
-    is read until then, so that nobody is stuck in a full pipe while he cleans up.
+    caller is cut; a cancellation waits for that, up to the grace and a second more, and so does an
+    interrupt by key, however many come. The output is read until then, so that nobody is stuck in
+    a full pipe while he cleans up.
 
     Args:
       command: the program and its arguments.
@@ -81,7 +82,8 @@ async def run_group(
 
     Raises:
       OSError: the process cannot be started.
-      ProcessLeftError: part of the group is still there after SIGKILL; takes the place of Cancelled.
+      ProcessLeftError: part of the group is still there after SIGKILL; takes the place of everything
+        but KeyboardInterrupt and its like, which pass on bare.
     """
     # No shield around this: its wait for a worker thread must end with a cut, or processes would
     # be started after it. Once the thread starts the process a cancellation has no effect (that is
@@ -101,68 +103,92 @@ async def run_group(
     reading = trio.CancelScope(shield=True)
     gone = background = False
 
+    # All that waits for the group does so in a child. Trio raises interrupts by key in its main task,
+    # which a shield does not keep out; if that is ours, it waits for the children at the end of the
+    # nursery, where an interrupt is kept until they are through.
+    @trio.lowlevel.enable_ki_protection
+    async def lead() -> None:
+        nonlocal gone, background
+        try:
+            with limit:
+                await process.wait()
+                background = _alive(process)
+        finally:
+            try:
+                gone = await _end(process, grace, kill_now)  # noqa: ASYNC102 - each wait in it has shield and deadline
+            finally:
+                reading.cancel(reason="the processes are over")
+                nursery.cancel_scope.cancel(reason="the processes are over")
+
+    @trio.lowlevel.enable_ki_protection
     async def read(stream: trio.lowlevel.FdStream, sink: Callable[[bytes], object]) -> None:
         while data := await stream.receive_some(_CHUNK):
             sink(data)
 
+    @trio.lowlevel.enable_ki_protection
     async def read_all() -> None:
         with reading:
             async with trio.open_nursery() as readers:
                 for stream, sink in zip(streams, sinks, strict=True):
                     readers.start_soon(read, stream, sink)
 
+    errors: list[BaseException] = []
     try:
         async with trio.open_nursery() as nursery:
-            try:
-                nursery.start_soon(read_all)
-                if beside is not None:
-                    nursery.start_soon(beside)
-                with limit:
-                    await process.wait()
-                    background = _alive(process)
-            finally:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + grace + 2 * _KILL_PATIENCE):
-                    gone = await _end(process, grace, kill_now)
-                reading.cancel(reason="the processes are over")
-            nursery.cancel_scope.cancel(reason="the processes are over")
-    finally:
+            nursery.start_soon(lead)
+            nursery.start_soon(read_all)
+            if beside is not None:
+                nursery.start_soon(beside)
         for stream, sink in zip(streams, sinks, strict=True):
             _drain(stream, sink)
+    except BaseExceptionGroup as group:
+        errors.extend(group.exceptions)
+    finally:
+        for stream in streams:
             stream.close()
-        if not gone:
-            raise ProcessLeftError(
+    if not gone:
+        errors.insert(
+            0,
+            ProcessLeftError(
                 f"processes of the command could not be ended; the process group {process.pid} is still there"
-            )
+            ),
+        )
+    if errors:
+        # The first of the gravest: KeyboardInterrupt and its like, then a failure, then Cancelled.
+        raise min(errors, key=lambda error: (isinstance(error, trio.Cancelled), isinstance(error, Exception)))
     assert process.returncode is not None
     return Ended(process.returncode, limit.cancelled_caught, background)
 
 
 async def _end(process: trio.Process, grace: float, kill_now: trio.Event | None) -> bool:
-    """End the whole group; whether that worked."""
-    if not _alive(process):
-        return True
-    _signal(process, signal.SIGTERM)
-    # A stopped process sees the SIGTERM only once it goes on.
-    _signal(process, signal.SIGCONT)
-    if await _gone(process, grace, kill_now):
-        return True
-    _signal(process, signal.SIGKILL)
-    return await _gone(process, _KILL_PATIENCE, None)
+    """End the whole group; whether that worked. Whatever is raised in the grace, SIGKILL is sent."""
+    gone = not _alive(process)
+    try:
+        if not gone:
+            _signal(process, signal.SIGTERM)
+            # A stopped process sees the SIGTERM only once it goes on.
+            _signal(process, signal.SIGCONT)
+            gone = await _gone(process, grace, kill_now)
+    finally:
+        if not gone:
+            _signal(process, signal.SIGKILL)
+            gone = await _gone(process, _KILL_PATIENCE, None)  # noqa: ASYNC102 - it has shield and deadline
+    return gone
 
 
 async def _gone(process: trio.Process, patience: float, hurry: trio.Event | None) -> bool:
-    """Whether the group ends within some seconds, or before an event is set.
+    """Whether the group ends within some seconds, or before an event is set; shielded.
 
     There is nothing to wait for but the leader, which may be long dead, so this looks again and again.
     """
     pause = 0.001
-    deadline = trio.current_time() + patience
-    while _alive(process):
-        if trio.current_time() >= deadline or (hurry is not None and hurry.is_set()):
-            return False
-        await trio.sleep(pause)
-        pause = min(2 * pause, 0.05)
-    return True
+    with trio.move_on_after(patience, shield=True):
+        while _alive(process):
+            if hurry is not None and hurry.is_set():
+                return False
+            await trio.sleep(pause)
+            pause = min(2 * pause, 0.05)
+    return not _alive(process)
 
 
 def _signal(process: trio.Process, number: signal.Signals) -> None:

@@ -80,15 +80,12 @@ class Violation:
         return f"{self.invariant}: {self.difference}"
 
 
-def check_run(
-    probe: Probe, raised: BaseException | None, scope: trio.CancelScope, stuck: str | None
-) -> Iterator[Violation]:
+def check_run(probe: Probe, raised: Sequence[BaseException], stuck: str | None) -> Iterator[Violation]:
     """Check everything that was seen.
 
     Args:
       probe: what was seen.
-      raised: what the host raised.
-      scope: the scope around the host.
+      raised: what the host raised, and an interrupt that came when it was through.
       stuck: why the run had to be stopped; then nothing else is checked.
     """
     if stuck is not None:
@@ -103,10 +100,13 @@ def check_run(
             yield from _caught(lambda watch=watch: assert_transcript_valid(watch.agent.messages))
 
 
-def _host(probe: Probe, raised: BaseException | None) -> Iterator[Violation]:
+def _host(probe: Probe, raised: Sequence[BaseException]) -> Iterator[Violation]:
     """What a host raises is the library's, was planted, or is its own fault."""
     planted = [done.error for done in probe.done]
-    leaves = list(_leaves(raised)) if raised is not None else []
+    leaves = [leaf for error in raised for leaf in _leaves(error)]
+    pressed = [done for done in probe.done if done.error is None and done.planned.act == "key"]
+    if pressed and not any(isinstance(error, KeyboardInterrupt) for error in leaves):
+        yield Violation("Bare", "the KeyboardInterrupt was lost")
     for error in leaves:
         allowed = error in planted or isinstance(error, TrioAgentError | trio.Cancelled | KeyboardInterrupt)
         if not allowed or (isinstance(error, KeyboardInterrupt) and not _acted(probe, "key")):

@@ -158,7 +158,7 @@ def explore(
         sample=sample,
     )
     exploration = Exploration(getattr(host, "__name__", "the host"))
-    with _quiet():
+    with quiet():
         for outcome in _outcomes(host, plan, tuple(invariants), only):
             _count(exploration, outcome)
             if outcome.violations:
@@ -232,7 +232,7 @@ def _acts_at(place: Place, base: Outcome, acts: Sequence[str]) -> Iterator[Plann
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
     """Planted failures of hooks are logged by the agent, thousands of times."""
     log = logging.getLogger("trio_agent")
     disabled, log.disabled = log.disabled, True

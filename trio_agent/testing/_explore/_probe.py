@@ -214,6 +214,7 @@ class AgentWatch(Watch):
 
     def _block(self, method: Callable[..., AbstractAsyncContextManager[Any]]) -> Callable[..., Any]:
         @asynccontextmanager
+        @trio.lowlevel.enable_ki_protection
         async def run(*args: Any, **settings: Any) -> AsyncGenerator[Any]:
             if not self.agent.state.is_streaming:
                 self.refresh()
@@ -256,6 +257,7 @@ class AgentWatch(Watch):
 
         self._put(name, clear)
 
+    @trio.lowlevel.enable_ki_protection
     def refresh(self) -> None:
         """Watch what the host has set since the last run, and be told last."""
         agent = self.agent
@@ -281,6 +283,7 @@ class AgentWatch(Watch):
             self.probe.replaced = True
         self._known = messages
 
+    @trio.lowlevel.enable_ki_protection
     async def middle(self, event: AgentEvent) -> None:
         if self.probe.over:
             return

@@ -31,6 +31,8 @@ class Failure:
     """What else does not hold after that run."""
     trace: Sequence[str]
     """The steps and places around the acts."""
+    again: str
+    """The line of code that repeats it."""
 
     def __str__(self) -> str:
         lines = [
@@ -41,7 +43,7 @@ class Failure:
             "  around the cut (>>> is where it was done):",
             *(f"    {line}" for line in self.trace),
             "  again:",
-            f'    explore({self.host}, only="{self.case}").raise_for_failures()',
+            f"    {self.again}.raise_for_failures()",
         ]
         return "\n".join(lines)
 
@@ -53,9 +55,9 @@ def describe(host: Host, outcome: Outcome, invariants: Sequence[Callable[[Probe]
     violations = again.violations or outcome.violations
     if not again.violations:
         trace.lines.append("(a second run of the same case did not fail: the host is not deterministic)")
-    return Failure(
-        getattr(host, "__name__", "the host"), outcome.case, violations[0], tuple(violations[1:]), trace.around()
-    )
+    name = getattr(host, "__name__", "the host")
+    again_line = f'explore({name}, only="{outcome.case}")'
+    return Failure(name, outcome.case, violations[0], tuple(violations[1:]), trace.around(), again_line)
 
 
 class _Trace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, final
 from unittest import mock
 
 import attrs
@@ -27,6 +27,9 @@ from ._checks import Violation, check_run, prompted_again
 from ._log import Done, RunLog, Span
 from ._probe import Probe
 from ._wrap import LoopWatch
+
+if TYPE_CHECKING:
+    from ._keys import Lines
 
 Host: TypeAlias = Callable[[Probe], Awaitable[object]]
 """What is explored: an async function of a :class:`Probe`."""
@@ -166,8 +169,12 @@ class Moments(trio.abc.Instrument):
             done.landed, done.landed_time = self.probe.note(), trio.current_time()
         self._rounds = []
         self.probe.waited = self.probe.waited or trio.current_time() > self.probe.done[0].time
+        for done in self.probe.done:
+            here = done.run is not None and done.run.task is task
+            if here and done.landed is None and isinstance(about_to_get(task), KeyboardInterrupt):
+                done.landed, done.landed_time = self.probe.note(), trio.current_time()
         for done in tuple(self._keys):
-            self._deliver_key(done, task)
+            self._deliver_key(done)
         for watch in self.probe.watches:
             run = watch.run
             if run is not None:
@@ -175,15 +182,18 @@ class Moments(trio.abc.Instrument):
                     run.got_cancelled = True
                 self._sample(run)
 
-    def _deliver_key(self, done: Done, task: trio.lowlevel.Task) -> None:
+    def _deliver_key(self, done: Done) -> None:
         run = done.run
-        if run is None or not run.active:
-            self._keys.remove(done)
-        elif run.task is task and isinstance(about_to_get(task), KeyboardInterrupt):
-            done.landed, done.landed_time = self.probe.note(), trio.current_time()
+        if run is None or not run.active or done.landed is not None:
             self._keys.remove(done)
         elif not isinstance(about_to_get(run.task), KeyboardInterrupt):
             interrupt_task(run.task)
+
+    def press(self, where: str) -> None:
+        """SIGINT is about to come, by itself."""
+        watch = self.probe.watches[0] if self.probe.watches else None
+        done = Done(PlannedAct("key"), self.probe.note(), trio.current_time(), watch.run if watch else None, where)
+        self.probe.done.append(done)
 
     def _sample(self, run: RunLog) -> None:
         """Time goes on in a run that was cut: what keeps it?"""
@@ -226,6 +236,7 @@ def run_case(
     invariants: Sequence[Callable[[Probe], object]] = (),
     watcher: Watcher | None = None,
     acted: Callable[[str], object] | None = None,
+    lines: Lines | None = None,
 ) -> Outcome:
     """Run a host once, do what the case says, and check everything.
 
@@ -237,6 +248,7 @@ def run_case(
       invariants: called with the probe after the run; what they raise is a violation.
       watcher: sees every step and place.
       acted: is told each act that is done.
+      lines: lets SIGINT come at a line.
     """
     scope = trio.CancelScope()
     guard = StallGuard()
@@ -249,7 +261,7 @@ def run_case(
         async with trio.open_nursery() as nursery:
             guard.watch(nursery)
             moments.running = True
-            with scope:
+            with scope, lines.watching(moments.press) if lines is not None else nullcontext():
                 try:
                     await host(probe)
                 except trio.Cancelled:
@@ -259,13 +271,14 @@ def run_case(
                 finally:
                     moments.running = False
                     probe.over = True
+            raised.extend(await _late_interrupt())
             again.extend(await prompted_again(probe))
 
     order = priority_scheduler(case.seed, case.steps) if case.steps else seeded_scheduler(case.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
     with order, mock.patch.object(_messages, "time", _Ticks()):
         trio.run(main, clock=clock, instruments=[moments, guard])
-    violations = list(check_run(probe, raised[0] if raised else None, scope, guard.reason))
+    violations = list(check_run(probe, raised, guard.reason))
     if moments.crash is not None:
         violations.append(Violation("Acts", f"the act raised {moments.crash!r}", moments.crash))
     if guard.reason is None:
@@ -283,6 +296,15 @@ def run_case(
         moments.finished,
         violations,
     )
+
+
+async def _late_interrupt() -> list[BaseException]:
+    """A key interrupt that came when the host had no checkpoint any more."""
+    try:
+        await trio.lowlevel.checkpoint()
+    except KeyboardInterrupt as error:
+        return [error]
+    return []
 
 
 def _own(probe: Probe, invariants: Sequence[Callable[[Probe], object]]) -> list[Violation]:

@@ -97,6 +97,7 @@ class Watch:
 
     # ------------------------------------------------------------ listeners
 
+    @trio.lowlevel.enable_ki_protection
     def first(self, event: AgentEvent) -> None:
         """The listener that is told first."""
         if self.probe.over:
@@ -115,11 +116,13 @@ class Watch:
             run.behind.append(event_label(event))
         self.probe.at(f"event {event_label(event)}", None)
 
+    @trio.lowlevel.enable_ki_protection
     async def middle(self, event: AgentEvent) -> None:
         """An async listener."""
         self.runs[-1].told.append(event)
         await self.probe.linger()
 
+    @trio.lowlevel.enable_ki_protection
     def last(self, event: AgentEvent) -> None:
         """The listener that is told last."""
         if self.probe.over:
@@ -158,6 +161,7 @@ class Watch:
 
     # ---------------------------------------------------------------- calls
 
+    @trio.lowlevel.enable_ki_protection
     async def call(self, start: Callable[[], Awaitable[_R]]) -> _R:
         """Make a call that runs, and note how it ends."""
         before = len(self.runs)
@@ -181,12 +185,18 @@ class Watch:
 
     # ---------------------------------------------------------------- spans
 
+    @trio.lowlevel.enable_ki_protection
     def _enter(self, kind: SpanKind, name: str, answer: AssistantMessage | None = None) -> Span:
         span = Span(kind, name, trio.lowlevel.current_task(), self.probe.note(), answer=answer)
         if self.run is not None:
             self.run.spans.append(span)
         return span
 
+    @trio.lowlevel.enable_ki_protection
+    def _enter_tool(self, ctx: ToolContext) -> Span:
+        return self._enter("tool", ctx.tool_call_id, ctx.assistant_message)
+
+    @trio.lowlevel.enable_ki_protection
     def _leave(self, span: Span, error: BaseException | None = None, value: Any = None) -> None:
         span.ended = self.probe.note()
         span.value, span.error = value, error
@@ -293,7 +303,7 @@ class Watch:
     def _async_body(self, tool: Tool) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:
         async def execute(args: dict[str, Any], ctx: ToolContext) -> Any:
             probe = self.probe
-            span = self._enter("tool", ctx.tool_call_id, ctx.assistant_message)
+            span = self._enter_tool(ctx)
             try:
                 probe.at(f"tool {span.name} entered", span)
                 await probe.linger()
@@ -310,7 +320,7 @@ class Watch:
     def _inline_body(self, tool: Tool) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:
         async def execute(args: dict[str, Any], ctx: ToolContext) -> Any:
             probe = self.probe
-            span = self._enter("tool", ctx.tool_call_id, ctx.assistant_message)
+            span = self._enter_tool(ctx)
             try:
                 probe.at(f"tool {span.name} entered", span)
                 await probe.linger()
