@@ -16,17 +16,7 @@ import trio
 
 from ._abort import Abort
 from ._closing import timeout_text
-from ._door import (
-    Callback,
-    Parts,
-    enter,
-    enter_any,
-    enter_awaitable,
-    enter_plain,
-    failure_of,
-    host_cancelled,
-    was_entered,
-)
+from ._door import Callback, Parts, enter, enter_any, enter_awaitable, enter_plain, failure_of, got_in, host_cancelled
 from ._errors import InvalidArgumentsError
 from ._hooks import (
     AfterToolCall,
@@ -160,7 +150,7 @@ class Caller:
                     result = await self._limited(call, tool, scope)
         except BaseException as error:  # noqa: ASYNC103 - Cancelled is raised below, behind the scope
             call.fatal, cancelled, call.raised = Parts.of(error)
-            call.entered = call.entered and was_entered(error)
+            call.entered = call.entered and got_in(error)
         call.over = call.deaf = True
         if call.fatal is None:
             if cancelled is not None:

@@ -39,7 +39,7 @@ async def enter_any(function: Callable[..., Any], *args: Any) -> Any:
     return await enter_awaitable(value) if inspect.isawaitable(value) else value
 
 
-def was_entered(error: BaseException) -> bool:
+def got_in(error: BaseException) -> bool:
     """Whether an exception comes from behind the door; False if an interrupt struck in the doorway itself.
 
     The handler of a signal stands in the traceback like code that was called, so it is the instruction

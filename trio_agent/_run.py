@@ -21,7 +21,7 @@ from trio.lowlevel import current_task, in_trio_task
 
 from ._abort import Abort, Cut, Piece, WorkCut
 from ._closing import FinishTurn, missing, missing_work
-from ._door import Callback, Parts, enter, enter_any, host_cancelled, was_entered
+from ._door import Callback, Parts, enter, enter_any, got_in, host_cancelled
 from ._errors import UsageError
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
@@ -104,7 +104,7 @@ class Run:
                 noted = self._note_failure(error)
                 failed = failed or noted
             except BaseException as error:
-                if not was_entered(error):
+                if not got_in(error):
                     self._next -= 1
                 parts = Parts.of(error)
                 if parts.failure is not None:
