@@ -21,6 +21,7 @@ from ._explore._checks import INVARIANTS as INVARIANTS
 from ._explore._checks import Violation as Violation
 from ._explore._explore import Exploration as Exploration
 from ._explore._explore import explore as explore
+from ._explore._keys import explore_key_interrupts as explore_key_interrupts
 from ._explore._probe import Probe as Probe
 from ._explore._report import Failure as Failure
 from ._monitor import Monitor as Monitor

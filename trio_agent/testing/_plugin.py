@@ -7,7 +7,6 @@ so that a test session without agents does not wait for more than the package it
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -170,8 +169,5 @@ def _tree(recorded: RecordedAgent) -> str:
         return f"(the trace cannot be drawn: {error!r})"
 
 
-# ------------------------------------------------------- the mark explore
-# It has its own module, which registers its marker and has its own hooks.
-
-_EXPLORE = "trio_agent.testing._plugin_explore"
-pytest_plugins = [_EXPLORE] if find_spec(_EXPLORE) is not None else []
+# The mark explore has a module of its own, with its option and hooks.
+pytest_plugins = ["trio_agent.testing._plugin_explore"]

@@ -188,6 +188,7 @@ async def _gone(process: trio.Process, patience: float, hurry: trio.Event | None
                 return False
             await trio.sleep(pause)
             pause = min(2 * pause, 0.05)
+        return True
     return not _alive(process)
 
 

@@ -130,6 +130,8 @@ def _note(exploration: Exploration, outcome: Outcome, lines: Lines) -> None:
     exploration.missed += not lines.where and lines.target > 0
     if outcome.violations:
         first, *others = outcome.violations
-        again = f"explore_key_interrupts({exploration.name}, seed={outcome.case.seed}, only={lines.target})"
+        line = f"explore_key_interrupts({exploration.name}, seed={outcome.case.seed}, only={lines.target})"
         trace = [f"SIGINT came at line {lines.target}: {lines.where}"] if lines.where else []
-        exploration.failures.append(Failure(exploration.name, outcome.case, first, others, trace, again))
+        exploration.failures.append(
+            Failure(exploration.name, outcome.case, first, others, trace, (f"{line}.raise_for_failures()",))
+        )

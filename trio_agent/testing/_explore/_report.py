@@ -31,8 +31,8 @@ class Failure:
     """What else does not hold after that run."""
     trace: Sequence[str]
     """The steps and places around the acts."""
-    again: str
-    """The line of code that repeats it."""
+    again: Sequence[str]
+    """Lines of code and commands that repeat it."""
 
     def __str__(self) -> str:
         lines = [
@@ -43,7 +43,7 @@ class Failure:
             "  around the cut (>>> is where it was done):",
             *(f"    {line}" for line in self.trace),
             "  again:",
-            f"    {self.again}.raise_for_failures()",
+            *(f"    {line}" for line in self.again),
         ]
         return "\n".join(lines)
 
@@ -56,8 +56,8 @@ def describe(host: Host, outcome: Outcome, invariants: Sequence[Callable[[Probe]
     if not again.violations:
         trace.lines.append("(a second run of the same case did not fail: the host is not deterministic)")
     name = getattr(host, "__name__", "the host")
-    again_line = f'explore({name}, only="{outcome.case}")'
-    return Failure(name, outcome.case, violations[0], tuple(violations[1:]), trace.around(), again_line)
+    line = f'explore({name}, only="{outcome.case}").raise_for_failures()'
+    return Failure(name, outcome.case, violations[0], tuple(violations[1:]), trace.around(), (line,))
 
 
 class _Trace:
