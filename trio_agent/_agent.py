@@ -218,8 +218,9 @@ class Agent(LoopSettings):
         """Run and iterate over the events, or over the text, while the block lasts.
 
         ``async with agent.run("...") as run: async for event in run: ...``. Leaving the block early
-        aborts the run and waits for it; what the block raises comes out bare. Without a prompt it
-        does what :meth:`resume` does.
+        aborts the run and waits for it; what the block raises comes out bare. Blocks of one task must
+        nest, like every ``async with`` of Trio that starts tasks: the task that entered them leaves
+        them, in reverse order. Without a prompt it does what :meth:`resume` does.
 
         Raises:
           BusyError: a run is active.

@@ -55,6 +55,7 @@ def _names(choices: Sequence[str]) -> Callable[[click.Context, click.Parameter, 
 )
 @click.option("--modes", metavar="A,B,...", callback=_names(MODES), help="What is added: plain, checkpoints, slow.")
 @click.option("--sample", type=click.IntRange(1), help="Single acts to try for each order, drawn at random; else all.")
+@click.option("--blocks", is_flag=True, help="Call agents by `async with agent.run()`, and leave the block early, too.")
 @click.option("--only", metavar="CASE", help="Run one case only: the line that a report gives.")
 @click.option(
     "--keys", type=click.IntRange(1), metavar="N", help="Let SIGINT come at every N-th line of the library instead."
@@ -70,6 +71,7 @@ def explore(
     pairs: int,
     modes: tuple[str, ...] | None,
     sample: int | None,
+    blocks: bool,
     only: str | None,
     keys: int | None,
     jobs: int,
@@ -107,7 +109,7 @@ def explore(
             disable=not console.is_terminal,
         ) as progress:
             bar = progress.add_task("exploring", total=len(files), runs=0)
-            for path, exploration in _each(files, settings, keys, jobs):
+            for path, exploration in _each(files, settings, blocks, keys, jobs):
                 found.append(exploration)
                 progress.update(bar, advance=1, runs=sum(one.runs for one in found), description=path.stem)
                 _show(path, exploration, keys=keys, as_json=as_json)
@@ -122,15 +124,15 @@ def explore(
 
 
 def _each(
-    files: Sequence[Path], settings: dict[str, Any], keys: int | None, jobs: int
+    files: Sequence[Path], settings: dict[str, Any], blocks: bool, keys: int | None, jobs: int
 ) -> Iterator[tuple[Path, Exploration]]:
     if jobs == 1:
         for path in files:
-            yield path, _one(path, settings, keys)
+            yield path, _one(path, settings, blocks, keys)
         return
     # Fresh processes: what Trio and the terminal hold is not inherited.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(_one, path, settings, keys): path for path in files}
+        futures = {pool.submit(_one, path, settings, blocks, keys): path for path in files}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -138,14 +140,14 @@ def _each(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _one(path: Path, settings: dict[str, Any], keys: int | None) -> Exploration:
-    host = scenario_host(Scenario.load(path))
+def _one(path: Path, settings: dict[str, Any], blocks: bool, keys: int | None) -> Exploration:
+    host = scenario_host(Scenario.load(path), blocks=blocks)
     exploration = explore_host(host, **settings) if keys is None else explore_key_interrupts(host, every=keys)
-    code = f'scenario_host(Scenario.load("{path}"))'
+    code = f'scenario_host(Scenario.load("{path}"){", blocks=True" * blocks})'
     for index, failure in enumerate(exploration.failures):
         again = [line.replace(f"({failure.host},", f"({code},", 1) for line in failure.again]
         if keys is None:
-            again.append(f'trio-agent explore {path} --only "{failure.case}"')
+            again.append(f'trio-agent explore {path}{" --blocks" * blocks} --only "{failure.case}"')
         # An exception may not travel between processes; its text is in the report.
         violation = attrs.evolve(failure.violation, error=None)
         others = tuple(attrs.evolve(other, error=None) for other in failure.others)

@@ -92,15 +92,17 @@ def run_scenario(scenario: Scenario, *, seed: int | None = None) -> Trace:
     return Trace(stage.entries, stage.final)
 
 
-def scenario_host(scenario: Scenario) -> Callable[[Probe], Awaitable[None]]:
+def scenario_host(scenario: Scenario, *, blocks: bool = False) -> Callable[[Probe], Awaitable[None]]:
     """Make a host of a scenario, to be explored.
 
     Args:
       scenario: what is played; its expectation is not looked at.
+      blocks: whether an agent is called in the form ``async with agent.run(...)`` and its events are
+        read, so that the act ``leave`` can leave the block.
     """
 
     async def host(probe: Probe) -> None:
-        await _Stage(scenario, probe).run_watched()
+        await _Stage(scenario, probe, blocks=blocks).run_watched()
 
     host.__name__ = scenario.name
     return host
@@ -115,11 +117,13 @@ class _Stage:
       probe: watches the agent or loop, where the scenario is explored. What the host calls is then
         called in the stage's own task if that is free, so that a key interrupt can reach it, and
         requests beyond the script are answered, because a cut or a message may lead to more.
+      blocks: calls an agent by ``run()`` and not by ``prompt()``, where it is explored.
     """
 
-    def __init__(self, scenario: Scenario, probe: Probe | None = None) -> None:
+    def __init__(self, scenario: Scenario, probe: Probe | None = None, *, blocks: bool = False) -> None:
         self.scenario = scenario
         self._probe = probe
+        self._blocks = blocks
         self.entries: list[Entry] = []
         self.final: Entry = {}
         self.open_calls: dict[int, str] = {}
@@ -164,7 +168,8 @@ class _Stage:
         listeners = [self._recorder, *map(self._listener, self.scenario.listeners)]
         props = Props(self.scenario.settings, self._tools, self._hooks, self._stream, listeners)
         if self._probe is not None:
-            props = attrs.evolve(props, watch=self._probe.watch, run_loop=self._probe.run_loop)
+            leaving = self._probe.leaving if self._blocks else None
+            props = attrs.evolve(props, watch=self._probe.watch, run_loop=self._probe.run_loop, leaving=leaving)
         self._subject = AgentSubject(props) if self.scenario.level == "agent" else LoopSubject(props)
 
     async def _timeline(self, call: Callable[[Action], Awaitable[None]]) -> None:

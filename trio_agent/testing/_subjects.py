@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias, final
 
 import attrs
@@ -43,6 +44,8 @@ class Props:
     """The recorder, and behind it the scripted listeners."""
     watch: Callable[[Agent], Agent] = lambda agent: agent
     """Called with the agent once it is made."""
+    leaving: Callable[[], AbstractContextManager[None]] | None = None
+    """Marks what is left early; with it, agents are called by ``run()`` and not by ``prompt()``."""
     run_loop: Callable[..., Awaitable[list[AgentMessage]]] | None = None
     """Called in place of the loop functions; without prompts it goes on."""
 
@@ -87,6 +90,7 @@ class AgentSubject:
             tool_execution=settings.tool_execution,
             **props.hooks,
         )
+        self._leaving = props.leaving
         self._agent = props.watch(agent)
         self._agent.subscribe(self._learn, AgentStart)
         for listener in props.listeners:
@@ -100,14 +104,24 @@ class AgentSubject:
         return AgentContext(state.messages, state.tools)
 
     async def call(self, action: Action) -> None:
-        if action.do == "continue":
-            await self._agent.resume()
-        elif action.do == "wait_idle":
+        if action.do == "wait_idle":
             await self._agent.wait_for_idle()
+        elif self._leaving is not None:
+            await self._iterate(action, self._leaving)
+        elif action.do == "continue":
+            await self._agent.resume()
         elif action.text is not None:
             await self._agent.prompt(action.text, action.images)
         else:
             await self._agent.prompt(action.messages)
+
+    async def _iterate(self, action: Action, leaving: Callable[[], AbstractContextManager[None]]) -> None:
+        """Make a call in the form of a block, and read its events."""
+        prompt = None if action.do == "continue" else action.messages if action.text is None else action.text
+        async with self._agent.run(prompt, action.images) as run:
+            with leaving():
+                async for _ in run:
+                    pass
 
     def act(self, action: Action) -> Any:
         agent = self._agent

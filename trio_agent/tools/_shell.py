@@ -70,7 +70,10 @@ def run_command(
     it runs. An exit status other than 0 is an error result. The model may ask for a shorter time
     than the host's; the result names the limit that held.
 
-    A cancellation ends the command and its group; what it did until then stays done.
+    A cancellation ends the command and its group; what it did until then stays done. An interrupt by
+    key does too. A program that does not handle SIGTERM dies of it at once and leaves the process
+    groups of its commands alive: receive the signal (``trio.open_signal_receiver(signal.SIGTERM)``)
+    and cancel a scope around ``prompt()``, as the guide to tools shows.
 
     Args:
       cwd: the working directory. Commands are not confined to it.

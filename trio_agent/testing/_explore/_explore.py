@@ -14,6 +14,7 @@ from trio_agent import UsageError
 from trio_agent.testing._scheduler import check_trio
 
 from ._case import ACTS, MODES, Case, Mode, Place, PlannedAct
+from ._checks import Violation
 from ._probe import Probe
 from ._report import Failure, describe
 from ._run import Host, Outcome, run_case
@@ -195,7 +196,16 @@ def _outcomes(host: Host, plan: Plan, invariants: Sequence[Invariant], only: str
         if base.violations:
             continue  # cutting what is broken already tells nothing
         for case in cases(base, plan):
-            yield run_case(host, case, invariants=invariants)
+            yield _repeated(base, run_case(host, case, invariants=invariants))
+
+
+def _repeated(base: Outcome, outcome: Outcome) -> Outcome:
+    """Look whether a run came to its first act as the undisturbed one came there."""
+    place = outcome.case.acts[0].place
+    if place is None or place.kind == "step" or outcome.label in ("", base.labels[place.number - 1]):
+        return outcome
+    text = f"{place} is {outcome.label!r}, but in the undisturbed run it was {base.labels[place.number - 1]!r}"
+    return attrs.evolve(outcome, violations=(Violation("Deterministic", f"the host goes another way: {text}"),))
 
 
 def cases(base: Outcome, plan: Plan) -> Iterator[Case]:

@@ -76,7 +76,7 @@ class _Trace:
             self.lines.append(f"{_time()}    at:{self._places} {label}")
         else:
             self._steps += 1
-            self.lines.append(f"{_time()} step:{self._steps} {task.name} | {_line(task)}")
+            self.lines.append(f"{_time()} step:{self._steps} {_name(task)} | {_line(task)}")
 
     def act(self, text: str) -> None:
         """Something was done."""
@@ -93,6 +93,10 @@ class _Trace:
 
 def _time() -> str:
     return f"{trio.current_time():8.3f} s"
+
+
+def _name(task: trio.lowlevel.Task) -> str:
+    return "host" if task.name.endswith("run_case.<locals>.main") else task.name.replace("<locals>.", "").split(".")[-1]
 
 
 def _line(task: trio.lowlevel.Task) -> str:

@@ -54,6 +54,8 @@ class Outcome:
     """What happened at each place of the kind ``at``, in order."""
     call_ids: Sequence[str]
     """The calls of the first agent that was watched."""
+    label: str
+    """What happened at the place of the first act, if it was done."""
     watched: bool
     """Whether the host had anything watched."""
     loop_only: bool
@@ -291,6 +293,7 @@ def run_case(
         moments.steps,
         moments.labels,
         tuple(watch.call_ids) if watch else (),
+        probe.done[0].label if probe.done else "",
         watch is not None,
         isinstance(watch, LoopWatch),
         probe.has_block,
