@@ -6,6 +6,7 @@ import itertools
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import trio
 
 from trio_agent import Agent, Tool, ToolCall, ToolExecutionEnd, ToolResult, ToolResultMessage, run_tool_call
 from trio_agent.testing import ScriptedModel
-from trio_agent.tools import default_environment, run_command
+from trio_agent.tools import _process, default_environment, run_command
 
 _numbers = itertools.count(os.getpid() * 1000)
 
@@ -499,6 +500,18 @@ async def test_processes_that_cannot_be_ended_are_reported(
     original(int(result.text.split()[-4]), signal.SIGKILL)
 
 
+async def test_an_interrupt_by_key_goes_before_the_report_that_processes_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_gone(process: trio.Process, grace: float, kill_now: trio.Event | None) -> bool:
+        await trio.lowlevel.checkpoint()
+        raise KeyboardInterrupt("the key")
+
+    monkeypatch.setattr(_process, "_end", not_gone)
+    with pytest.raises(KeyboardInterrupt, match="the key"):
+        await call(run_command(tmp_path), "true")
+
+
 def test_an_interrupt_by_key_leaves_no_process(tmp_path: Path, mark: str) -> None:
     tool = run_command(tmp_path)
 
@@ -511,6 +524,61 @@ def test_an_interrupt_by_key_leaves_no_process(tmp_path: Path, mark: str) -> Non
 
     with pytest.RaisesGroup(KeyboardInterrupt):
         trio.run(main)
+    assert living(mark) == []
+
+
+class InterruptAt(trio.abc.Instrument):
+    """Interrupts by key when a task has been scheduled so many times, and again at each step after that."""
+
+    def __init__(self, step: int, times: int) -> None:
+        self.left = step
+        self.times = times
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.left -= 1
+        if self.left <= 0 < self.times:
+            self.times -= 1
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2, 8])
+def test_interrupts_by_key_at_any_step_leave_no_process(tmp_path: Path, mark: str, sigint: None, times: int) -> None:
+    """Slow: real processes; the tool runs in the main task, where Trio raises interrupts even under a shield."""
+    tool = run_command(tmp_path, kill_grace=0.03, time_limit=0.03)
+    for step in itertools.count(1):
+        instrument = InterruptAt(step, times)
+        start = time.monotonic()
+        try:
+            trio.run(call, tool, f"trap '' TERM; sleep 4; : {mark}", instruments=[instrument])
+        except KeyboardInterrupt:
+            assert instrument.times < times
+        else:
+            assert instrument.times == times, step
+            break
+        assert time.monotonic() - start < 3, step
+        assert living(mark) == [], step
+    assert step > 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait", ["the grace", "behind SIGKILL"])
+async def test_what_is_raised_while_a_group_is_ended_passes_on_bare_and_leaves_no_process(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch, wait: str
+) -> None:
+    """Slow: real processes are ended, and it must not wait for them to end by themselves."""
+    original, waits = _process._gone, iter(["the grace", "behind SIGKILL"])
+
+    async def gone(process: trio.Process, patience: float, hurry: trio.Event | None) -> bool:
+        over = await original(process, patience, hurry)
+        if next(waits) == wait:
+            raise SystemExit(wait)
+        return over
+
+    monkeypatch.setattr(_process, "_gone", gone)
+    tool = run_command(tmp_path, kill_grace=0.05, time_limit=0.2)
+    with trio.fail_after(10), pytest.raises(SystemExit, match=wait):
+        await call(tool, f"trap '' TERM; sleep {mark}; sleep {mark}")
     assert living(mark) == []
 
 

@@ -318,6 +318,8 @@ def _own(probe: Probe, invariants: Sequence[Callable[[Probe], object]]) -> list[
     for name, check in (*named, *probe.checks):
         try:
             check()
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: ASYNC103 - pytest.fail() raises one; nothing is awaited here
             found.append(Violation(name, str(error) or repr(error), error))
     return found
