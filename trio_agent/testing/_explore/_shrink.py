@@ -20,18 +20,13 @@ def smaller(host: Host, failed: Outcome, invariants: Sequence[Callable[[Probe], 
         return outcome if any(one.invariant == wanted for one in outcome.violations) else None
 
     best = _fewer_acts(failed, breaks)
-    return _fewer_calls(host, best, breaks, invariants)
+    best = _fewer_calls(host, best, breaks, invariants)
+    return _plainer(host, best, breaks, invariants)
 
 
 def _fewer_acts(failed: Outcome, breaks: Callable[[Case], Outcome | None]) -> Outcome:
-    case = failed.case
-    for lone in _lone(case.acts):
-        found = breaks(attrs.evolve(case, acts=(lone,)))
-        if found is not None:
-            return found
-    if case.steps or case.seed:
-        # The plainest order, if it does not matter.
-        found = breaks(attrs.evolve(case, steps=0, seed=0))
+    for lone in _lone(failed.case.acts):
+        found = breaks(attrs.evolve(failed.case, acts=(lone,)))
         if found is not None:
             return found
     return failed
@@ -69,13 +64,36 @@ def _fewer_calls(
         base = run_case(host, attrs.evolve(without, acts=()), invariants=invariants)
         if base.violations:
             continue
-        for place in _places(best.case.acts[0].place, base):
-            acts = (attrs.evolve(best.case.acts[0], place=place), *best.case.acts[1:])
-            found = breaks(attrs.evolve(without, acts=acts))
-            if found is not None:
-                best = found
-                break
+        best = _somewhere(best, without, base, breaks) or best
     return best
+
+
+def _plainer(
+    host: Host,
+    failed: Outcome,
+    breaks: Callable[[Case], Outcome | None],
+    invariants: Sequence[Callable[[Probe], object]],
+) -> Outcome:
+    """The plainest order and mode in which some place still fails."""
+    for changes in ({"mode": "plain", "seed": 0, "steps": 0}, {"seed": 0, "steps": 0}, {"mode": "plain"}):
+        plain = attrs.evolve(failed.case, **changes)
+        if plain == failed.case or not plain.acts:
+            continue
+        base = run_case(host, attrs.evolve(plain, acts=()), invariants=invariants)
+        found = None if base.violations else _somewhere(failed, plain, base, breaks)
+        if found is not None:
+            return found
+    return failed
+
+
+def _somewhere(failed: Outcome, case: Case, base: Outcome, breaks: Callable[[Case], Outcome | None]) -> Outcome | None:
+    """Do the acts of a failure at each place of another run, until one fails."""
+    first, *others = failed.case.acts
+    for place in _places(first.place, base):
+        found = breaks(attrs.evolve(case, acts=(attrs.evolve(first, place=place), *others)))
+        if found is not None:
+            return found
+    return None
 
 
 def _places(place: Place | None, base: Outcome) -> list[Place]:
