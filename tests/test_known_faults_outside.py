@@ -45,7 +45,7 @@ from trio_agent import (
     TurnStart,
     tool,
 )
-from trio_agent import _call as call_module
+from trio_agent._tool import _limits as limits
 from trio_agent.testing import ScriptedModel
 from trio_agent.tools import run_command
 
@@ -229,7 +229,7 @@ async def test_b97_a_hundred_sync_calls_respect_the_limit(
         return "done"
 
     if limit == "threads":
-        monkeypatch.setattr(call_module, "THREADS", 7)
+        monkeypatch.setattr(limits, "THREADS", 7)
     settings = {"max_parallel_tools": 7} if limit == "max_parallel_tools" else {}
     limiter = trio.CapacityLimiter(7) if limit == "limiter" else None
     calls = [call(f"c{number}", "work") for number in range(100)]
@@ -246,7 +246,7 @@ async def test_b97_an_abandoned_thread_holds_one_of_trios_places_until_it_ends_a
 ) -> None:
     # "Or reported": the place of a thread is a real resource and is given back by the thread itself; the
     # result says that it may still be running. The tool's own limiter and the batch's slots are free at once.
-    monkeypatch.setattr(call_module, "THREADS", 2)
+    monkeypatch.setattr(limits, "THREADS", 2)
     begun, release = trio.Event(), threading.Event()
     limiter = trio.CapacityLimiter(1)
 
@@ -272,11 +272,11 @@ async def test_b97_an_abandoned_thread_holds_one_of_trios_places_until_it_ends_a
         first, *rest = results_of(agent)
         assert "left behind and may still be running" in first.text
         assert [result.text for result in rest] == ["c2 done", "c3 done"], "the one place left was enough"
-        assert call_module._threads.get()[0].borrowed_tokens == 1
+        assert limits._threads.get()[0].limiter.borrowed_tokens == 1
     finally:
         release.set()
     with trio.fail_after(20):
-        while call_module._threads.get()[0].borrowed_tokens:  # noqa: ASYNC110 - the thread gives its place back
+        while limits._threads.get()[0].limiter.borrowed_tokens:  # noqa: ASYNC110 - the thread gives its place back
             await trio.lowlevel.checkpoint()
     assert len(model.requests) == 3
     assert_run(seen)

@@ -263,7 +263,7 @@ ROOMS = [
     "_transcript",
     "_door",  # not on the page: the one door to the host's code (7.7), and what may come back out of it
     "_stream",  # below _events, whose message_update carries a stream event
-    "_tool",  # _arguments and _schema are inside of it
+    "_tool",  # _arguments, _schema and _limits are inside of it
     "_events",
     "_wire",  # not on the page: JSON, which stood in _messages, _transcript and _events
     "_abort",  # below _hooks: hooks are given it
@@ -296,7 +296,7 @@ NARROW = {
 
 INSIDE = {
     "_stream": ["_request", "_answer", "_sink"],
-    "_tool": ["_arguments", "_schema", "_definition"],
+    "_tool": ["_arguments", "_schema", "_limits", "_definition"],
     "_wire": ["_messages", "_transcript", "_events"],
 }
 """The order within the rooms that are packages."""

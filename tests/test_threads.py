@@ -24,8 +24,10 @@ from trio_agent import (
     ToolResult,
     ToolResultMessage,
     run_tool_call,
+    tool,
 )
-from trio_agent import _call as call_module
+from trio_agent._tool import _limits as limits
+from trio_agent.testing import ScriptedModel, seeded_scheduler
 
 # pytest-trio's ``mock_clock`` stands still; it is never advanced while a thread is running.
 
@@ -266,7 +268,7 @@ async def test_a_timeout_reaches_a_thread_only_where_it_may_be_abandoned(abandon
 async def test_a_call_that_waits_for_a_thread_never_started(
     cause: str, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_module, "THREADS", 1)
+    monkeypatch.setattr(limits, "THREADS", 1)
     worker = Worker("first")
     ran: list[str] = []
     agent, model, seen = agent_of(
@@ -300,7 +302,7 @@ async def test_nested_plain_tools_cannot_starve_each_other(
     mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limiter for each nesting depth (6): with one thread a depth, three levels come to an end."""
-    monkeypatch.setattr(call_module, "THREADS", 1)
+    monkeypatch.setattr(limits, "THREADS", 1)
 
     def asks(inner: str) -> Callable[[Any, ToolContext], str]:
         def execute(args: Any, ctx: ToolContext) -> str:
@@ -588,3 +590,31 @@ async def test_what_the_receiver_of_an_update_raises_reaches_the_thread_once(moc
     assert got == ["one"]
     assert outcome.is_error
     assert outcome.result.text == "no room"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_call_that_was_just_given_a_thread_does_not_begin_after_the_cut(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call's end lets the second one through, and aborts before that goes on, in half of the orders."""
+    monkeypatch.setattr(limits, "THREADS", 1)
+    entered: list[str] = []
+
+    @tool
+    def plain(ctx: ToolContext) -> str:
+        entered.append(ctx.tool_call_id)
+        return "done"
+
+    async def main() -> None:
+        def after(told: object) -> None:
+            agent.abort()
+
+        calls = [ToolCall("c1", "plain", {}), ToolCall("c2", "plain", {})]
+        agent = Agent(ScriptedModel([calls]), tools=[plain], after_tool_call=after)
+        await agent.prompt("Go.")
+        results = [message for message in agent.messages if isinstance(message, ToolResultMessage)]
+        assert sorted(result.error_kind or "ok" for result in results) == ["not_started", "ok"]
+
+    with seeded_scheduler(seed):
+        trio.run(main)
+    assert len(entered) == 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, final
 
 import attrs
@@ -29,15 +28,7 @@ from ._hooks import (
 from ._messages import AssistantMessage, ToolCall
 from ._open import Call, error_result, error_text
 from ._tool import AgentContext, Tool, ToolCallOutcome, ToolContext, ToolResult, as_tool_result
-
-_held: ContextVar[tuple[trio.CapacityLimiter, ...]] = ContextVar("trio_agent_held_limiters", default=())
-"""The limiters that the calls around the current one hold."""
-
-_threads: trio.lowlevel.RunVar[dict[int, trio.CapacityLimiter]] = trio.lowlevel.RunVar("trio_agent_threads")
-"""One thread limiter for each nesting depth, so that nested calls cannot starve each other."""
-
-THREADS = 40
-"""Worker threads for tools at each depth; Trio's own default."""
+from ._tool._limits import thread_gate, turn, would_wait_for_itself
 
 
 @final
@@ -207,30 +198,14 @@ class Caller:
             call.outcome = self.cut_result(call)
 
     async def _limited(self, call: Call, tool: Tool, scope: trio.CancelScope) -> ToolResult:
-        """Hold the limiters, the tool's own first, around the body."""
-        limiter = tool.limiter
-        held = _held.get()
-        if limiter in held and limiter.available_tokens < 1:
+        """Hold the limiters around the body."""
+        if would_wait_for_itself(tool.limiter):
             return error_result(
                 f"Tool {tool.name!r} was called from within a call that holds its limiter; it would wait for itself.",
                 "failed",
             )
-        if limiter is not None:
-            await limiter.acquire_on_behalf_of(call)
-        try:
-            if self.slots is not None:
-                await self.slots.acquire_on_behalf_of(call)
-            token = _held.set((*held, limiter)) if limiter is not None else None
-            try:
-                return as_tool_result(await self._enter(call, tool, scope))
-            finally:
-                if token is not None:
-                    _held.reset(token)
-                if self.slots is not None:
-                    self.slots.release_on_behalf_of(call)
-        finally:
-            if limiter is not None:
-                limiter.release_on_behalf_of(call)
+        async with turn(tool.limiter, self.slots, call):
+            return as_tool_result(await self._enter(call, tool, scope))
 
     def _enter(self, call: Call, tool: Tool, scope: trio.CancelScope) -> Coroutine[Any, Any, Any]:
         """Enter the body when awaited. Not a coroutine itself: each would cost a frame for each live call."""
@@ -244,14 +219,6 @@ class Caller:
         return (enter if tool.is_async else enter_any)(tool.execute, call.args, context)
 
     async def _in_thread(self, call: Call, tool: Tool, context: ToolContext) -> Any:
-        try:
-            limiters = _threads.get()
-        except LookupError:
-            limiters = {}
-            _threads.set(limiters)
-        limiter = limiters.get(call.depth)
-        if limiter is None:
-            limiter = limiters[call.depth] = trio.CapacityLimiter(THREADS)
         call.token = trio.lowlevel.current_trio_token()
 
         def body() -> Any:
@@ -259,7 +226,10 @@ class Caller:
             return tool.execute(call.args, context)
 
         value = await trio.to_thread.run_sync(
-            body, abandon_on_cancel=tool.abandon_on_cancel, limiter=limiter, thread_name=f"trio_agent tool {tool.name}"
+            body,
+            abandon_on_cancel=tool.abandon_on_cancel,
+            limiter=thread_gate(call.depth),
+            thread_name=f"trio_agent tool {tool.name}",
         )
         return await enter_awaitable(value) if inspect.isawaitable(value) else value
 

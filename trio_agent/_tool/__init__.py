@@ -1,7 +1,7 @@
 """Tools: what a model may call, what runs, what comes of it.
 
-``_definition`` holds the classes and the decorator, ``_schema`` makes JSON Schema of a signature, and
-``_arguments`` coerces and validates what a model sent.
+``_definition`` holds the classes and the decorator, ``_schema`` makes JSON Schema of a signature,
+``_arguments`` coerces and validates what a model sent, and ``_limits`` says whose turn it is to run.
 """
 
 from ._definition import AgentContext as AgentContext
