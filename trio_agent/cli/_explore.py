@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ def explore(
     try:
         for path in files:
             Scenario.load(path)  # all of them are looked at before anything is run
-        console = Console(stderr=True)
+        # Lines go where the bar is if that is the same terminal, so that neither is drawn into the other.
+        console = Console(stderr=not sys.stdout.isatty())
         with Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -107,12 +109,18 @@ def explore(
             console=console,
             transient=True,
             disable=not console.is_terminal,
+            redirect_stdout=False,
+            redirect_stderr=False,
         ) as progress:
             bar = progress.add_task("exploring", total=len(files), runs=0)
             for path, exploration in _each(files, settings, blocks, keys, jobs):
                 found.append(exploration)
                 progress.update(bar, advance=1, runs=sum(one.runs for one in found), description=path.stem)
-                _show(path, exploration, keys=keys, as_json=as_json)
+                shown = _shown(path, exploration, keys=keys, as_json=as_json)
+                if sys.stdout.isatty():
+                    console.print(shown, markup=False, highlight=False, soft_wrap=True)
+                else:
+                    click.echo(shown)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise  # nobody reads any more; click ends quietly
@@ -130,14 +138,14 @@ def _each(
         for path in files:
             yield path, _one(path, settings, blocks, keys)
         return
-    # Fresh processes: what Trio and the terminal hold is not inherited.
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(_one, path, settings, blocks, keys): path for path in files}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    # Fresh processes: what Trio and the terminal hold is not inherited. Ctrl-C ends them at once.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)) as pool:
+        yield from pool.imap_unordered(_numbered, [(path, settings, blocks, keys) for path in files])
+
+
+def _numbered(args: tuple[Path, dict[str, Any], bool, int | None]) -> tuple[Path, Exploration]:
+    return args[0], _one(*args)
 
 
 def _one(path: Path, settings: dict[str, Any], blocks: bool, keys: int | None) -> Exploration:
@@ -155,13 +163,11 @@ def _one(path: Path, settings: dict[str, Any], blocks: bool, keys: int | None) -
     return exploration
 
 
-def _show(path: Path, exploration: Exploration, *, keys: int | None, as_json: bool) -> None:
+def _shown(path: Path, exploration: Exploration, *, keys: int | None, as_json: bool) -> str:
     if as_json:
-        click.echo(json.dumps({"scenario": exploration.name, "file": str(path), **_counts([exploration])}))
-        return
-    click.echo(str(exploration) if keys is None else str(exploration).replace("places", "lines", 1))
-    for failure in exploration.failures:
-        click.echo("  " + str(failure).replace("\n", "\n  "))
+        return json.dumps({"scenario": exploration.name, "file": str(path), **_counts([exploration])})
+    line = str(exploration) if keys is None else str(exploration).replace("places", "lines", 1)
+    return "\n  ".join([line, *("\n".join(map(str, exploration.failures))).splitlines()])
 
 
 def _counts(found: Sequence[Exploration]) -> dict[str, Any]:

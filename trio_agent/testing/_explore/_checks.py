@@ -103,20 +103,21 @@ def check_run(probe: Probe, raised: Sequence[BaseException], stuck: str | None) 
 def _host(probe: Probe, raised: Sequence[BaseException]) -> Iterator[Violation]:
     """What a host raises is the library's, was planted, or is its own fault."""
     planted = [done.error for done in probe.done]
-    leaves = [leaf for error in raised for leaf in _leaves(error)]
+    errors = [leaf for error in raised for leaf in leaves(error)]
     pressed = [done for done in probe.done if done.error is None and done.planned.act == "key"]
-    if pressed and not any(isinstance(error, KeyboardInterrupt) for error in leaves):
+    if pressed and not any(isinstance(error, KeyboardInterrupt) for error in errors):
         yield Violation("Bare", "the KeyboardInterrupt was lost")
-    for error in leaves:
+    for error in errors:
         allowed = error in planted or isinstance(error, TrioAgentError | trio.Cancelled | KeyboardInterrupt)
         if not allowed or (isinstance(error, KeyboardInterrupt) and not _acted(probe, "key")):
             yield Violation("Host", f"the host raised {error!r}", error)
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group; an exception itself."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
-            yield from _leaves(one)
+            yield from leaves(one)
     else:
         yield error
 

@@ -24,7 +24,7 @@ from trio_agent.testing._scheduler import (
 
 from ._acts import REASON, perform
 from ._case import ACTS, Case, Place, PlaceKind, PlannedAct
-from ._checks import Violation, check_run, prompted_again
+from ._checks import Violation, check_run, leaves, prompted_again
 from ._log import Done, RunLog, Span
 from ._probe import Probe
 from ._wrap import LoopWatch
@@ -277,10 +277,19 @@ def run_case(
             raised.extend(await _late_interrupt())
             again.extend(await prompted_again(probe))
 
+    stopped = False
     order = priority_scheduler(case.seed, case.steps) if case.steps else seeded_scheduler(case.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
     with order, mock.patch.object(_messages, "time", _Ticks()):
-        trio.run(main, clock=clock, instruments=[moments, guard])
+        try:
+            trio.run(main, clock=clock, instruments=[moments, guard])
+        except BaseExceptionGroup as group:
+            if group.subgroup(KeyboardInterrupt) is None:
+                raise
+            stopped = True
+    pressed = any(isinstance(leaf, KeyboardInterrupt) for error in raised for leaf in leaves(error))
+    if stopped or (pressed and not any(done.planned.act == "key" for done in probe.done)):
+        raise KeyboardInterrupt  # a real one: somebody wants to stop
     violations = list(check_run(probe, raised, guard.reason))
     if moments.crash is not None:
         violations.append(Violation("Acts", f"the act raised {moments.crash!r}", moments.crash))
