@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import trio
 
-from trio_agent import Agent, UserMessage
+from trio_agent import Agent, QueueFullError, UserMessage
 
 from ._log import CALL_HOOKS, Done, Planted, Span
 from ._probe import AgentWatch
@@ -51,7 +52,8 @@ def perform(probe: Probe, planned: PlannedAct, scope: trio.CancelScope, label: s
         case "abort" if isinstance(watch, LoopWatch):
             watch.abort.request(REASON)
         case _ if isinstance(watch, AgentWatch):
-            done.answer = _on_agent(watch.agent, planned)
+            with contextlib.suppress(QueueFullError):  # a bounded queue may refuse
+                done.answer = _on_agent(watch.agent, planned)
     if at_once:
         done.landed, done.landed_time = probe.note(), trio.current_time()
     return done

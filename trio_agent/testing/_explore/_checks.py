@@ -25,6 +25,7 @@ from trio_agent import (
     UserMessage,
     run_agent_loop,
 )
+from trio_agent._open import error_text
 from trio_agent._tool import as_tool_result
 from trio_agent.testing._errors import InvariantError
 from trio_agent.testing._rules import AddsUp, Paired, assert_transcript_valid, same
@@ -48,6 +49,7 @@ INVARIANTS = (
     "All told",
     "State first",
     "Nothing begins",
+    "Closing hooks",
     "No orphan",
     "At once",
     "Cancelled passes",
@@ -186,6 +188,10 @@ class _Checked:
             yield Violation("No orphan", f"the call was over, but {', '.join(run.left_open)} had not been left")
         if run.late is not None:
             yield Violation("At once", run.late)
+        hooks = [span for span in run.spans if not span.preparing and span.how == "cut" and not self._nested(span)]
+        failed = [error for error in self.faults if not isinstance(error, trio.Cancelled)]
+        if hooks and not self.hard and not failed and not _acted(self.probe, "raise"):
+            yield Violation("Closing hooks", f"{hooks[0]} was cut, and the host had not cancelled")
         if run.not_idle is not None:
             yield Violation("Idle is idle", run.not_idle)
         yield from self._causes()
@@ -262,15 +268,22 @@ class _Checked:
         if span.how == "returned":
             if kind in WAS_CUT:
                 return f"returned {span.value!r:.60}"
-            if not changed and message.text != as_tool_result(span.value).text:
-                return f"returned {as_tool_result(span.value).text!r:.60}"
-        elif span.how == "raised" and not changed:
-            text = str(span.error)
+            if not changed and not _says(message, span.value):
+                return f"returned {span.value!r:.60}"
+        elif span.how == "raised" and span.error is not None and not changed:
+            text = error_text(span.error)
             if not message.is_error or (kind not in WAS_CUT and text not in message.text):
                 return f"raised {span.error!r:.60}"
         elif span.how == "cut" and not changed and (not message.is_error or kind not in WAS_CUT):
             return "was cut"
         return None
+
+    def _nested(self, hook: Span) -> bool:
+        """Whether a hook was called for a call that a tool makes: it is cut with the outer call (design 6)."""
+        return any(
+            span.kind == "tool" and span.task is hook.task and span.began < hook.began < (span.ended or hook.began + 1)
+            for span in self.run.spans
+        )
 
     def _after_answer(self, span: Span) -> object:
         """What ``after_tool_call`` said of a call: it answered or raised something."""
@@ -318,6 +331,8 @@ class _Checked:
         if len(self.acts) != 1:
             return
         (act,) = self.acts
+        if act.run is not run and act.run is not None:
+            return  # done to another agent; here it is a cancellation
         name = act.planned.act
         in_time = act.landed is not None and (run.end_told is None or act.landed < run.end_told)
         if name == "abort" and in_time:
@@ -332,7 +347,7 @@ class _Checked:
                 )
             elif raised is not None and not isinstance(raised, trio.Cancelled) and raised not in self.faults:
                 yield Violation("Cancelled passes", f"after a host's cancellation the call raised {raised!r}", raised)
-        elif name == "key" and in_time and not isinstance(raised, KeyboardInterrupt):
+        elif name == "key" and (in_time or _placed(act)) and not isinstance(raised, KeyboardInterrupt):
             yield Violation("Bare", f"after a KeyboardInterrupt the call came to {raised or self.outcome!r}", raised)
         elif name == "raise":
             yield from self._after_raise(act)
@@ -352,6 +367,11 @@ class _Checked:
             yield Violation("Causes", f"{span} raised, and so did the call: {run.raised!r}", run.raised)
 
 
+def _placed(act: Done) -> bool:
+    """Whether an act was done in the host's code, and not where a task waits."""
+    return act.planned.place is not None and act.planned.place.kind == "at"
+
+
 def _nothing_lost(probe: Probe, watch: AgentWatch) -> Iterator[Violation]:
     if probe.replaced or watch is not probe.watches[0]:
         return
@@ -363,6 +383,15 @@ def _nothing_lost(probe: Probe, watch: AgentWatch) -> Iterator[Violation]:
                 "No message lost or doubled",
                 f"{_shown(queued.message)} stands {count} times in the transcript and the queues together",
             )
+
+
+def _says(message: ToolResultMessage, value: object) -> bool:
+    """Whether a result says what a tool returned, be it that this is nothing that can be a result."""
+    try:
+        said = as_tool_result(value).text
+    except TypeError as error:
+        return message.is_error and str(error) in message.text
+    return message.text == said
 
 
 def _is_in_place(queued: AgentMessage, place: AgentMessage) -> bool:

@@ -211,7 +211,7 @@ class Moments(trio.abc.Instrument):
         for span in open_spans:
             if span.preparing and span.began < (cut.landed or 0) and not is_shielded(span.task):
                 run.late = f"{span} was not cut, {now - cut.landed_time:g} s of virtual time after {cut.planned.act}"
-        if not open_spans and not run.telling:
+        if not open_spans and not run.telling and run.end_told is None:
             run.late = f"nothing is left to wait for, but the run goes on {now - cut.landed_time:g} s after the cut"
 
 
