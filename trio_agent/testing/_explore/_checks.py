@@ -280,15 +280,12 @@ class _Checked:
 
     def _nested(self, hook: Span) -> bool:
         """Whether a hook was called for a call that a tool makes: it is cut with the outer call (design 6)."""
-        return any(
-            span.kind == "tool" and span.task is hook.task and span.began < hook.began < (span.ended or hook.began + 1)
-            for span in self.run.spans
-        )
+        return bool(hook.call_id) and hook.call_id not in self.watch.call_ids
 
     def _after_answer(self, span: Span) -> object:
         """What ``after_tool_call`` said of a call: it answered or raised something."""
         for hook in self.run.spans:
-            if hook.kind == "hook" and hook.name == "after_tool_call" and hook.task is span.task and hook.ended:
+            if hook.kind == "hook" and hook.name == "after_tool_call" and hook.call_id == span.name and hook.ended:
                 if hook.error is not None and hook.how == "raised":
                     return hook.error
                 if hook.value is not None:

@@ -45,8 +45,8 @@ class Span:
     """What it raised."""
     answer: AssistantMessage | None = None
     """The answer that asked for the call."""
-    shielded_on: bool = False
-    """It went on behind a shield after the run was cut."""
+    call_id: str = ""
+    """The call that a hook is asked about."""
 
     @property
     def preparing(self) -> bool:

@@ -39,7 +39,7 @@ from trio_agent._hooks import LoopSettings
 from trio_agent._stream import resolve_stream_fn
 from trio_agent.testing._script import ScriptedModel
 
-from ._log import RunLog, Span, SpanKind
+from ._log import CALL_HOOKS, RunLog, Span, SpanKind
 
 if TYPE_CHECKING:
     from ._probe import Probe
@@ -193,6 +193,13 @@ class Watch:
         return span
 
     @trio.lowlevel.enable_ki_protection
+    def _enter_hook(self, name: str, args: Sequence[Any]) -> Span:
+        span = self._enter("hook", name)
+        if name in CALL_HOOKS:
+            span.call_id = args[0].tool_call.id
+        return span
+
+    @trio.lowlevel.enable_ki_protection
     def _enter_tool(self, ctx: ToolContext) -> Span:
         return self._enter("tool", ctx.tool_call_id, ctx.assistant_message)
 
@@ -229,7 +236,7 @@ class Watch:
     def _async_hook(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         async def hook(*args: Any) -> Any:
-            span = self._enter("hook", name)
+            span = self._enter_hook(name, args)
             try:
                 self.probe.at(f"hook {name}", span)
                 await self.probe.linger()
@@ -245,7 +252,7 @@ class Watch:
     def _plain_hook(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def hook(*args: Any) -> Any:
-            span = self._enter("hook", name)
+            span = self._enter_hook(name, args)
             try:
                 self.probe.at(f"hook {name}", span)
                 value = function(*args)
