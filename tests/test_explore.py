@@ -187,6 +187,11 @@ def test_a_host_that_watches_nothing_is_refused() -> None:
         explore(host)
 
 
+async def test_inside_of_trio_it_is_refused() -> None:
+    with pytest.raises(UsageError, match="not from inside of Trio"):
+        explore(plain_host)
+
+
 # --------------------------------------------------------- what is found
 # The library is broken on purpose, each time in another way, and each invariant is seen to fail.
 

@@ -215,7 +215,8 @@ class _Checked:
 
     def _bounded(self) -> bool:
         """Whether a slow listener or a second interrupt keeps an async listener from being told everything."""
-        return bool(self.hard) and (self.probe.case.mode == "slow" or len(self.acts) > 1)
+        interrupts = sum(done.planned.act == "key" for done in self.hard)
+        return interrupts > 1 or (bool(self.hard) and self.probe.case.mode == "slow")
 
     def _spent(self) -> bool:
         """Whether the grace may have run out."""
@@ -325,7 +326,7 @@ class _Checked:
             return
         if self.outcome == "cancelled" and raised is None:
             yield Violation("Cancelled passes", "the run was cancelled, but its call returned")
-        if len(self.acts) != 1:
+        if len(self.acts) != 1 or any(done not in self.acts for done in self.hard):
             return
         (act,) = self.acts
         if act.run is not run and act.run is not None:

@@ -92,7 +92,6 @@ class Moments(trio.abc.Instrument):
         self._acted = acted
         self._plan = list(case.acts)
         self._due: tuple[PlaceKind | None, int] = (None, 0)
-        self._due_task: trio.lowlevel.Task | None = None
         self._rounds: list[Done] = []
         self._keys: list[Done] = []
         self._sampled = -1.0
@@ -217,9 +216,7 @@ class Moments(trio.abc.Instrument):
 
 def cuts_run(done: Done) -> bool:
     """Whether an act ends the run that it is done to."""
-    return done.planned.act in ("abort", "cancel", "deadline", "leave") or (
-        done.planned.act == "key" and done.landed is not None
-    )
+    return done.planned.act in ("abort", "cancel", "deadline", "key", "leave")
 
 
 class _Ticks:
@@ -245,6 +242,9 @@ def run_case(
 
     Starts a Trio run of its own.
 
+    Raises:
+      UsageError: it was called from inside of Trio, or the case makes no sense.
+
     Args:
       host: what is run.
       case: what is done, and in which order tasks run.
@@ -253,6 +253,10 @@ def run_case(
       acted: is told each act that is done.
       lines: lets SIGINT come at a line.
     """
+    if trio.lowlevel.in_trio_run():
+        raise UsageError(
+            "exploring starts Trio runs of its own: call it from a plain function, not from inside of Trio"
+        )
     scope = trio.CancelScope()
     guard = StallGuard()
     moments = Moments(case, scope, guard, watcher, acted)
