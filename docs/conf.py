@@ -89,7 +89,8 @@ def _modules(package: Any) -> list[str]:
     names = []
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         last = info.name.rpartition(".")[2]
-        if not last.startswith("_") or last in {"__main__", "_grep"}:
+        # The plugins need pytest, which building these pages does not.
+        if not last.startswith("_") or last.startswith("_plugin") or last in {"__main__", "_grep"}:
             continue
         names.append(info.name)
         if info.ispkg:
@@ -168,7 +169,15 @@ def _default(value: Any) -> Any:
     return _Written("...") if hidden else value
 
 
-_MADE_BY_THE_LIBRARY = {"AgentState", "EventStream", "ModelStream", "StreamSink", "ToolContext", "TranscriptContext"}
+_MADE_BY_THE_LIBRARY = {
+    "AgentState",
+    "EventStream",
+    "ModelStream",
+    "Probe",
+    "StreamSink",
+    "ToolContext",
+    "TranscriptContext",
+}
 """Classes that no user calls; their parameters are nobody's business."""
 
 
@@ -231,6 +240,7 @@ _SHORT = {
     "Any": "typing.Any",
     "AbstractAsyncContextManager": "contextlib.AbstractAsyncContextManager",
     "Path": "pathlib.Path",
+    "deque": "collections.deque",
     **{
         name: f"collections.abc.{name}"
         for name in ("AsyncGenerator", "AsyncIterator", "Awaitable", "Callable", "Iterable", "Mapping", "Sequence")
@@ -239,7 +249,8 @@ _SHORT = {
 """Names of the standard library as annotations write them."""
 
 _PRIVATE = re.compile(
-    r"(trio_agent\.\S+\.)?(_\w+|Validator|PrepareArguments|Action|ListenerScript|ModelTurn|Rule|Settings|ToolScript)$"
+    r"(trio_agent\.\S+\.)?(_\w+|Validator|PrepareArguments|Action|ListenerScript|ModelTurn|Rule|Settings|ToolScript"
+    r"|Host|Invariant|Mode|PlaceKind)$"
     r"|.* \| None$"  # text within an alias
 )
 """What annotations name that is the library's own affair; it is shown and not linked."""

@@ -1,9 +1,9 @@
-"""What the tutorial, the guides and the explanations show is run as it stands there.
+"""What the pages show, tutorial, guides, explanations, cancellation and testing, is run as it stands there.
 
-The rules for a page: a program stands in a file under ``code/`` beside the page and is included; a
-``console`` block says how it is run and what it prints (a line ``...`` stands for any lines, ``...``
-within a line for any text). A block of another kind is refused, unless it follows a comment that says
-why it is not run.
+The rules for a page: a program stands in a file under ``code/`` beside the page (or is one of the
+examples) and is included; a ``console`` block says how it is run and what it prints (a line ``...``
+stands for any lines, ``...`` within a line for any text). A block of another kind is refused, unless it
+follows a comment that says why it is not run, or which tree of test_trees it is.
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = sorted(page for room in ("tutorial", "guides", "explanations") for page in (DOCS / room).glob("*.md"))
+OWN_PAGES = [DOCS / "cancellation.md", DOCS / "testing.md"]
+"""Pages that belong to no room; their programs stand in docs/code and docs/examples."""
+PAGES = [
+    *sorted(page for room in ("tutorial", "guides", "explanations") for page in (DOCS / room).glob("*.md")),
+    *OWN_PAGES,
+]
 
 _FENCE = re.compile(r"^(?P<ticks>`{3,})(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=ticks)$", re.MULTILINE)
-_NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n\Z")
+_NOT_RUN = re.compile(r"<!-- (not run: \S.*|tree: \w+) -->\n\Z")
+_PLACE_IN_LIBRARY = re.compile(r"\b(_\w+\.py):\d+ ")
+"""A line of the library, in the report of an exploration: its number changes with every change above it."""
 _DIRECTIVES_OF_PAGES = ("{toctree}", "{figure}")
 """Blocks that hold no code; Sphinx checks them."""
 
 _VIRTUAL = (
     "trip.py", "watch.py", "steer.py", "abort.py", "deadline.py", "own_model.py",
-    "tool_limits.py", "cancel_causes.py", "cancel_cleanup.py", "program_start.py",
+    "tool_limits.py", "cancel_causes.py", "cancel_cleanup.py", "program_start.py", "cut_well.py",
 )  # fmt: skip
 """Programs whose output hangs on fractions of a second: they run on a virtual clock, or a busy machine fails them.
 
@@ -87,6 +94,11 @@ def commands(page: Path) -> Iterator[Command]:
 
 def included(page: Path) -> list[str]:
     return [fence.info.split()[1] for fence in fences(page) if fence.info.startswith("{literalinclude}")]
+
+
+def rooms_of(page: Path) -> list[Path]:
+    """Where the programs of a page stand."""
+    return [DOCS / "code", DOCS / "examples"] if page in OWN_PAGES else [page.parent / "code"]
 
 
 def name_of(value: object) -> str:
@@ -158,9 +170,13 @@ def test_every_block_of_a_page_is_run_or_says_why_not(page: Path) -> None:
 
 
 def test_no_program_is_left_that_no_page_shows() -> None:
-    for room in ("tutorial", "guides"):
-        shown = {name for page in (DOCS / room).glob("*.md") for name in included(page)}
-        assert {f"code/{path.name}" for path in (DOCS / room / "code").glob("*.py")} == shown
+    for room, pages in (
+        (DOCS / "tutorial", (DOCS / "tutorial").glob("*.md")),
+        (DOCS / "guides", (DOCS / "guides").glob("*.md")),
+        (DOCS, OWN_PAGES),
+    ):
+        shown = {name for page in pages for name in included(page) if name.startswith("code/")}
+        assert {f"code/{path.name}" for path in (room / "code").iterdir() if path.suffix in (".py", ".json")} == shown
 
 
 @pytest.mark.slow  # the programs sleep for fractions of real seconds, as they do for their reader
@@ -168,10 +184,12 @@ def test_no_program_is_left_that_no_page_shows() -> None:
 def test_a_command_prints_what_the_page_shows(command: Command, tmp_path: Path) -> None:
     # A copy with nothing else around it: no configuration of this repository may help.
     directory = tmp_path / "code"
-    shutil.copytree(command.page.parent / "code", directory, ignore=shutil.ignore_patterns("__pycache__"))
-    printed = run(command.text, directory)
-    if re.fullmatch(pattern_of(command.shown), printed) is None:
-        assert printed == command.shown, f"{command.page}:{command.line}: {command.text}"
+    for room in rooms_of(command.page):
+        shutil.copytree(room, directory, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    printed = _PLACE_IN_LIBRARY.sub(r"\1:N ", run(command.text, directory))
+    shown = _PLACE_IN_LIBRARY.sub(r"\1:N ", command.shown)
+    if re.fullmatch(pattern_of(shown), printed) is None:
+        assert printed == shown, f"{command.page}:{command.line}: {command.text}"
 
 
 def test_the_tutorial_installs_an_extra_that_brings_what_it_uses() -> None:

@@ -8,7 +8,7 @@ from trio_agent import Agent, ToolCall, ToolExecutionUpdate, ToolResultMessage
 from trio_agent.testing import ScriptedModel
 from trio_agent.tools import run_command
 
-call = ToolCall("c1", "run_command", {"command": "echo $$; sleep 1000"})
+call = ToolCall("c1", "run_command", {"command": "echo $$; exec sleep 1000"})
 agent = Agent(ScriptedModel([call]), tools=[run_command(".")])
 groups: list[int] = []
 

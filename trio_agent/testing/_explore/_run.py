@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias, final
-from unittest import mock
 
 import attrs
 import trio
@@ -229,6 +228,16 @@ class _Ticks:
         return next(self._ticks) / 1000
 
 
+@contextmanager
+def _ticking() -> Generator[None]:
+    before = _messages.time
+    setattr(_messages, "time", _Ticks())  # noqa: B010 - a module of another type, as far as mypy can see
+    try:
+        yield
+    finally:
+        setattr(_messages, "time", before)  # noqa: B010
+
+
 def run_case(
     host: Host,
     case: Case,
@@ -284,7 +293,7 @@ def run_case(
     stopped = False
     order = priority_scheduler(case.seed, case.steps) if case.steps else seeded_scheduler(case.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    with order, mock.patch.object(_messages, "time", _Ticks()):
+    with order, _ticking():
         try:
             trio.run(main, clock=clock, instruments=[moments, guard])
         except BaseExceptionGroup as group:
