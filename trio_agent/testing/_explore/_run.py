@@ -230,7 +230,7 @@ class _Ticks:
 
 @contextmanager
 def _ticking() -> Generator[None]:
-    before = _messages.time
+    before = getattr(_messages, "time")  # noqa: B009
     setattr(_messages, "time", _Ticks())  # noqa: B010 - a module of another type, as far as mypy can see
     try:
         yield
