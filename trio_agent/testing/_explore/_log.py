@@ -6,7 +6,8 @@ its position is higher.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, Self, TypeAlias
 
 import attrs
 import trio
@@ -47,6 +48,16 @@ class Span:
     """The answer that asked for the call."""
     call_id: str = ""
     """The call that a hook is asked about."""
+    note: Callable[[], int] = attrs.field(kw_only=True)
+    """Gives the position of something that is seen."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @trio.lowlevel.enable_ki_protection
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.ended, self.error = self.note(), error
+        self.how = "returned" if error is None else "cut" if isinstance(error, trio.Cancelled) else "raised"
 
     @property
     def preparing(self) -> bool:

@@ -187,7 +187,8 @@ class Watch:
 
     @trio.lowlevel.enable_ki_protection
     def _enter(self, kind: SpanKind, name: str, answer: AssistantMessage | None = None) -> Span:
-        span = Span(kind, name, trio.lowlevel.current_task(), self.probe.note(), answer=answer)
+        note = self.probe.note
+        span = Span(kind, name, trio.lowlevel.current_task(), note(), answer=answer, note=note)
         if self.run is not None:
             self.run.spans.append(span)
         return span
@@ -202,12 +203,6 @@ class Watch:
     @trio.lowlevel.enable_ki_protection
     def _enter_tool(self, ctx: ToolContext) -> Span:
         return self._enter("tool", ctx.tool_call_id, ctx.assistant_message)
-
-    @trio.lowlevel.enable_ki_protection
-    def _leave(self, span: Span, error: BaseException | None = None, value: Any = None) -> None:
-        span.ended = self.probe.note()
-        span.value, span.error = value, error
-        span.how = "returned" if error is None else "cut" if isinstance(error, trio.Cancelled) else "raised"
 
     def _kept(self, original: Any, make: Callable[[], _R]) -> _R:
         """Wrap something once."""
@@ -236,31 +231,21 @@ class Watch:
     def _async_hook(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         async def hook(*args: Any) -> Any:
-            span = self._enter_hook(name, args)
-            try:
+            with self._enter_hook(name, args) as span:
                 self.probe.at(f"hook {name}", span)
                 await self.probe.linger()
-                value = await function(*args)
-            except BaseException as error:
-                self._leave(span, error)
-                raise
-            self._leave(span, None, value)
-            return value
+                span.value = await function(*args)
+            return span.value
 
         return hook
 
     def _plain_hook(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def hook(*args: Any) -> Any:
-            span = self._enter_hook(name, args)
-            try:
+            with self._enter_hook(name, args) as span:
                 self.probe.at(f"hook {name}", span)
-                value = function(*args)
-            except BaseException as error:
-                self._leave(span, error)
-                raise
-            self._leave(span, None, value)
-            return value
+                span.value = function(*args)
+            return span.value
 
         return hook
 
@@ -271,22 +256,16 @@ class Watch:
 
         async def stream_fn(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
             probe = self.probe
-            span = self._enter("request", "")
-            span.value = request
-            try:
+            with self._enter("request", "") as span:
                 probe.at("model asked", span)
                 await probe.linger()
                 answering = resolve_stream_fn(function, request.model)
                 if probe.case.dropped:
-                    message = await _without(answering, request, sink, probe.case.dropped)
+                    span.value = await _without(answering, request, sink, probe.case.dropped)
                 else:
-                    message = await answering(request, cast("StreamSink", _Sink(sink, probe, span)))
+                    span.value = await answering(request, cast("StreamSink", _Sink(sink, probe, span)))
                 probe.at("model answers", span)
-            except BaseException as error:
-                self._leave(span, error)
-                raise
-            self._leave(span, None, message)
-            return message
+            return cast("AssistantMessage", span.value)
 
         return self._kept(function if function is not None else self, lambda: stream_fn)
 
@@ -298,53 +277,37 @@ class Watch:
 
     def _tool(self, tool: Tool) -> Tool:
         watched = copy(tool)
-        put = object.__setattr__  # a copy of a frozen value, without compiling its schema anew
-        if tool.is_async:
-            put(watched, "execute", self._async_body(tool))
-        else:
-            # Inline: the virtual clock would pass a thread by.
-            put(watched, "execute", self._inline_body(tool))
-            put(watched, "is_async", True)
+        # Of a frozen value, without compiling its schema anew. A plain tool becomes an async one.
+        object.__setattr__(watched, "execute", self._body(tool))
+        object.__setattr__(watched, "is_async", True)
         return watched
 
-    def _async_body(self, tool: Tool) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:
+    def _body(self, tool: Tool) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:
+        run = _run_async if tool.is_async else _run_inline
+
         async def execute(args: dict[str, Any], ctx: ToolContext) -> Any:
             probe = self.probe
-            span = self._enter_tool(ctx)
-            try:
+            with self._enter_tool(ctx) as span:
                 probe.at(f"tool {span.name} entered", span)
                 await probe.linger()
-                value = await tool.execute(args, cast("ToolContext", _Context(ctx, probe, span)))
+                span.value = await run(tool, args, ctx, probe, span)
                 probe.at(f"tool {span.name} returns", span)
-            except BaseException as error:
-                self._leave(span, error)
-                raise
-            self._leave(span, None, value)
-            return value
+            return span.value
 
         return execute
 
-    def _inline_body(self, tool: Tool) -> Callable[[dict[str, Any], ToolContext], Awaitable[Any]]:
-        async def execute(args: dict[str, Any], ctx: ToolContext) -> Any:
-            probe = self.probe
-            span = self._enter_tool(ctx)
-            try:
-                probe.at(f"tool {span.name} entered", span)
-                await probe.linger()
-                inline = _InlineContext(ctx, probe, span)
-                value = tool.execute(args, cast("ToolContext", inline))
-                for partial in inline.partials:
-                    await inline.update(partial)
-                if isinstance(value, Awaitable):
-                    value = await value
-                probe.at(f"tool {span.name} returns", span)
-            except BaseException as error:
-                self._leave(span, error)
-                raise
-            self._leave(span, None, value)
-            return value
 
-        return execute
+async def _run_async(tool: Tool, args: dict[str, Any], ctx: ToolContext, probe: Probe, span: Span) -> Any:
+    return await tool.execute(args, cast("ToolContext", _Context(ctx, probe, span)))
+
+
+async def _run_inline(tool: Tool, args: dict[str, Any], ctx: ToolContext, probe: Probe, span: Span) -> Any:
+    """Run a plain tool in Trio's own thread: the virtual clock would pass another one by."""
+    inline = _InlineContext(ctx, probe, span)
+    value = tool.execute(args, cast("ToolContext", inline))
+    for partial in inline.partials:
+        await inline.update(partial)
+    return await value if isinstance(value, Awaitable) else value
 
 
 async def _convert(messages: Sequence[AgentMessage]) -> Sequence[Any]:
