@@ -6,6 +6,7 @@ import gc
 import logging
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -287,7 +288,7 @@ def test_without_an_abort_nothing_begins_is_not_checked() -> None:
     assert told(Monitor(), *streamed("Hi.")[0]).violated == 0
 
 
-def test_what_a_rule_cannot_look_at_is_a_violation_and_no_crash() -> None:
+def test_a_call_that_was_told_as_broken_and_may_be_executed_is_a_violation() -> None:
     builder = MessageBuilder()
     start = MessageStart(builder.start().partial)
     steps: list[StreamEvent] = [
@@ -299,7 +300,16 @@ def test_what_a_rule_cannot_look_at_is_a_violation_and_no_crash() -> None:
     monitor = told(Monitor(), *GOOD[:4], start, *map(MessageUpdate, steps), end)
     (error,) = monitor.violations
     assert error.invariant == "Adds up"
-    assert error.difference.startswith("cannot be checked at message_end: JSONDecodeError(")
+    assert "is a call that may be executed, but told was '{'" in error.difference
+
+
+def test_what_a_rule_cannot_look_at_is_a_violation_and_no_crash() -> None:
+    start = MessageStart(MessageBuilder().start().partial)
+    strange: Any = SimpleNamespace(index=0)
+    monitor = told(Monitor(), *GOOD[:4], start, MessageUpdate(strange))
+    (error,) = monitor.violations
+    assert error.invariant == "Adds up"
+    assert error.difference.startswith("cannot be checked at message_update: AttributeError(")
 
 
 def test_violations_are_bounded_and_counted() -> None:

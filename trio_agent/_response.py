@@ -107,7 +107,7 @@ async def _ask(
     """The stream function's task. Only Cancelled leaves it; all else is an outcome."""
     with send:
         await trio.lowlevel.checkpoint_if_cancelled()
-        if response.abort.requested:
+        if response.cut is not None or response.abort.requested:
             return
         try:
             with response:

@@ -20,6 +20,7 @@ from trio_agent import (
     LoopConfig,
     MessageEnd,
     SystemMessage,
+    ToolExecutionEnd,
     ToolResultMessage,
     TrioAgentError,
     UserMessage,
@@ -42,6 +43,7 @@ INVARIANTS = (
     "Answered",
     "Truth",
     "Adds up",
+    "Record",
     "Last look",
     "No message lost or doubled",
     "Increment",
@@ -63,6 +65,7 @@ INVARIANTS = (
 
 NEVER_RAN = ("not_started", "tool_not_found", "invalid_arguments", "blocked", "truncated", "limit")
 WAS_CUT = ("aborted", "timeout")
+CUT = ("aborted", "cancelled", "error", "deadline")
 BY_ITSELF = ("done", "terminated")
 
 
@@ -180,6 +183,8 @@ class _Checked:
         yield from self._truth()
         yield from self._last_look()
         yield from self._begins()
+        yield from self._hooks_behind_the_host()
+        yield from self._record()
         if run.behind:
             yield Violation("State first", f"the state did not contain {run.behind[0]} when it was told")
         if run.over is None:
@@ -317,10 +322,33 @@ class _Checked:
                 yield Violation("Nothing begins", f"{span} was begun after the run was cut")
                 return
 
+    def _hooks_behind_the_host(self) -> Iterator[Violation]:
+        """Once the host has cancelled no hook is called, closing ones included (design 7.3)."""
+        hard = [done for done in self.landed if done in self.hard and done.run is self.run]
+        since = min((done.landed for done in hard if done.landed is not None), default=None)
+        for span in self.run.spans if since is not None else ():
+            if span.kind == "hook" and span.began > (since or 0):
+                yield Violation("Nothing begins", f"{span} was called after the host had cancelled")
+                return
+
+    def _record(self) -> Iterator[Violation]:
+        """A run that was cut leaves no job open: no tool result at its end that asks for a request (design 7.4)."""
+        if self.end is None or self.outcome in (*BY_ITSELF, None) or not self.end.messages:
+            return
+        decided = any(span.name == "finish_turn" and span.value == "end" for span in self.run.spans)
+        results = [event.result for event in self.run.events if isinstance(event, ToolExecutionEnd)]
+        asked = not decided and not any(result.terminate for result in results)
+        if asked and self.outcome in CUT and isinstance(self.end.messages[-1], ToolResultMessage):
+            yield Violation("Record", f"the run was cut, and ends with {_shown(self.end.messages[-1])}")
+
     def _causes(self) -> Iterator[Violation]:
         """What the call came to, and why."""
         run = self.run
         raised = run.raised
+        raising = [done for done in self.acts if done.error is not None and done.run is run and _placed(done)]
+        if raising and raising[0].planned.act == "key" and not isinstance(raised, KeyboardInterrupt):
+            yield Violation("Bare", f"after a KeyboardInterrupt the call came to {raised or self.outcome!r}", raised)
+            return
         if isinstance(raised, BaseExceptionGroup) and not any(done.error is raised for done in self.acts):
             yield Violation("Bare", f"the call raised a group: {raised!r}", raised)
             return
@@ -345,7 +373,7 @@ class _Checked:
                 )
             elif raised is not None and not isinstance(raised, trio.Cancelled) and raised not in self.faults:
                 yield Violation("Cancelled passes", f"after a host's cancellation the call raised {raised!r}", raised)
-        elif name == "key" and (in_time or _placed(act)) and not isinstance(raised, KeyboardInterrupt):
+        elif name == "key" and in_time and not isinstance(raised, KeyboardInterrupt):
             yield Violation("Bare", f"after a KeyboardInterrupt the call came to {raised or self.outcome!r}", raised)
         elif name == "raise":
             yield from self._after_raise(act)
@@ -367,7 +395,7 @@ class _Checked:
 
 def _placed(act: Done) -> bool:
     """Whether an act was done in the host's code, and not where a task waits."""
-    return act.planned.place is not None and act.planned.place.kind == "at"
+    return not act.label.startswith("step ")
 
 
 def _nothing_lost(probe: Probe, watch: AgentWatch) -> Iterator[Violation]:

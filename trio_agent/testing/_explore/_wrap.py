@@ -78,7 +78,7 @@ class Watch:
         self.runs: list[RunLog] = []
         self.call_ids: dict[str, None] = {}
         """The ids of all calls that were started."""
-        self._wrapped: dict[int, tuple[Any, Any]] = {}
+        self._wrapped: dict[tuple[str, int], tuple[Any, Any]] = {}
 
     @property
     def run(self) -> RunLog | None:
@@ -204,13 +204,13 @@ class Watch:
     def _enter_tool(self, ctx: ToolContext) -> Span:
         return self._enter("tool", ctx.tool_call_id, ctx.assistant_message)
 
-    def _kept(self, original: Any, make: Callable[[], _R]) -> _R:
-        """Wrap something once."""
-        known = self._wrapped.get(id(original))
+    def _kept(self, original: Any, what: str, make: Callable[[], _R]) -> _R:
+        """Wrap something once for what it is used as; a function may be two hooks."""
+        known = self._wrapped.get((what, id(original)))
         if known is None:
             made = make()
-            self._wrapped[id(original)] = (original, made)
-            self._wrapped[id(made)] = (made, made)
+            self._wrapped[what, id(original)] = (original, made)
+            self._wrapped[what, id(made)] = (made, made)
             return made
         return cast("_R", known[1])
 
@@ -219,14 +219,12 @@ class Watch:
     def hook(self, name: str, function: Callable[..., Any] | None) -> Callable[..., Any] | None:
         """A hook that is watched; where it is missing, one that does nothing if the mode asks for it."""
         if function is None:
-            return self._kept(name, lambda: self._async_hook(name, _NOTHING[name])) if self._fills(name) else None
+            nothing = _NOTHING.get(name) if self.probe.case.mode == "checkpoints" else None
+            return self._kept(nothing, name, lambda: self._async_hook(name, _NOTHING[name])) if nothing else None
         if hasattr(function, "put_back"):
             return function  # a queue, which is more than a function
         wrap = self._async_hook if Callback(function, 1).is_async else self._plain_hook
-        return self._kept(function, lambda: wrap(name, function))
-
-    def _fills(self, name: str) -> bool:
-        return self.probe.case.mode == "checkpoints" and name in _NOTHING
+        return self._kept(function, name, lambda: wrap(name, function))
 
     def _async_hook(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -267,13 +265,13 @@ class Watch:
                 probe.at("model answers", span)
             return cast("AssistantMessage", span.value)
 
-        return self._kept(function if function is not None else self, lambda: stream_fn)
+        return self._kept(function if function is not None else self, "stream_fn", lambda: stream_fn)
 
     # ---------------------------------------------------------------- tools
 
     def tools(self, tools: Iterable[Tool]) -> list[Tool]:
         """Tools that are watched."""
-        return [self._kept(tool, functools.partial(self._tool, tool)) for tool in tools]
+        return [self._kept(tool, "tool", functools.partial(self._tool, tool)) for tool in tools]
 
     def _tool(self, tool: Tool) -> Tool:
         watched = copy(tool)
