@@ -225,7 +225,7 @@ class _Checked:
 
     def _spent(self) -> bool:
         """Whether the grace may have run out."""
-        return bool(self.hard) and self.probe.waited
+        return bool(self.hard) and self.probe._waited
 
     def _untold(self, who: str, told: Sequence[Any]) -> str:
         for index, event in enumerate(self.run.events):
@@ -238,7 +238,7 @@ class _Checked:
         told = [event.message for event in self.run.events if isinstance(event, MessageEnd)]
         if self.end is not None and not same(self.end.messages, told):
             yield Violation("Increment", f"agent_end names {_roles(self.end.messages)}, but told were {_roles(told)}")
-        if not same(self.run.messages, told) and not self.probe.replaced:
+        if not same(self.run.messages, told) and not self.probe._replaced:
             yield Violation(
                 "Increment", f"the transcript gained {_roles(self.run.messages)}, but told were {_roles(told)}"
             )
@@ -305,9 +305,9 @@ class _Checked:
 
     def _last_look(self) -> Iterator[Violation]:
         run = self.run
-        if self.outcome not in BY_ITSELF or run.end_told is None or self.probe.replaced:
+        if self.outcome not in BY_ITSELF or run.end_told is None or self.probe._replaced:
             return
-        for queued in self.probe.queued:
+        for queued in self.probe._queued:
             if queued.position < run.end_told and any(message is queued.message for message in run.left_queued):
                 yield Violation("Last look", f"{_shown(queued.message)} was queued before the end and is left behind")
 
@@ -399,10 +399,10 @@ def _placed(act: Done) -> bool:
 
 
 def _nothing_lost(probe: Probe, watch: AgentWatch) -> Iterator[Violation]:
-    if probe.replaced or watch is not probe.watches[0]:
+    if probe._replaced or watch is not probe.watches[0]:
         return
-    places = [*watch.agent.messages, *probe.waiting_at_end]
-    for queued in probe.queued:
+    places = [*watch.agent.messages, *probe._waiting_at_end]
+    for queued in probe._queued:
         count = sum(_is_in_place(queued.message, place) for place in places)
         if count > 1 or (count == 0 and not queued.cleared):
             yield Violation(
@@ -447,7 +447,7 @@ async def prompted_again(probe: Probe) -> list[Violation]:
         if isinstance(watch, AgentWatch):
             watch.look_back()
             if watch is probe.watches[0]:
-                probe.waiting_at_end = watch.waiting()
+                probe._waiting_at_end = watch.waiting()
         if not watch.runs or watch.run is not None:
             continue  # never used; or still active, which is a violation of its own
         try:

@@ -56,20 +56,22 @@ class Probe:
         self.case = case
         """What is done in this run, and where."""
         self.watches: list[Watch] = []
+        """What was seen of each agent and loop: their runs, events and the host's code that was entered."""
         self.done: list[Done] = []
-        self.queued: list[Queued] = []
-        self.checks: list[tuple[str, Callable[[], object]]] = []
-        self.waiting_at_end: list[AgentMessage] = []
+        """What was done so far."""
+        self._queued: list[Queued] = []
+        self._checks: list[tuple[str, Callable[[], object]]] = []
+        self._waiting_at_end: list[AgentMessage] = []
         """What was queued when the host was through."""
-        self.replaced = False
+        self._replaced = False
         """The host has replaced a transcript: what it gained cannot be said."""
-        self.over = False
+        self._over = False
         """The host is through; what follows is not part of the run."""
-        self.waited = False
+        self._waited = False
         """Virtual time has passed after an act."""
-        self.block: trio.CancelScope | None = None
+        self._block: trio.CancelScope | None = None
         """The scope that is left when the block of ``agent.run()`` is to be left."""
-        self.has_block = False
+        self._has_block = False
         """The host marks a block that can be left."""
         self._moments = moments
         self._position = 0
@@ -123,13 +125,13 @@ class Probe:
                 with probe.leaving():
                     async for event in run: ...
         """
-        self.has_block = True
-        with trio.CancelScope() as self.block:
+        self._has_block = True
+        with trio.CancelScope() as self._block:
             yield
-        left, self.block = self.block, None
+        left, self._block = self._block, None
         for done in self.done:
             if done.planned.act == "leave" and done.landed is None and left.cancelled_caught:
-                done.landed, done.landed_time = self.note(), trio.current_time()
+                done.landed, done.landed_time = self._note(), trio.current_time()
 
     def check(self, invariant: Callable[[], object], name: str = "") -> None:
         """Add an invariant of the host's own: called after this run, it raises AssertionError if broken.
@@ -138,44 +140,44 @@ class Probe:
           invariant: a plain function; what it raises is the violation.
           name: how reports call it; by default the function's name.
         """
-        self.checks.append((name or getattr(invariant, "__name__", "invariant"), invariant))
+        self._checks.append((name or getattr(invariant, "__name__", "invariant"), invariant))
 
     # ------------------------------------------------------- for the watch
 
-    def note(self) -> int:
+    def _note(self) -> int:
         """The position of something that is seen now."""
         self._position += 1
         return self._position
 
-    def at(self, label: str, span: Span | None) -> None:
+    def _at(self, label: str, span: Span | None) -> None:
         """A place is reached; something may be done here, and something be raised."""
         self._moments.reach(label, span)
 
-    async def linger(self) -> None:
+    async def _linger(self) -> None:
         """What the mode adds to listeners, hooks, model steps and tools."""
         if self.case.mode == "checkpoints":
             await trio.lowlevel.checkpoint()
 
-    async def dawdle(self, grace: float) -> None:
+    async def _dawdle(self, grace: float) -> None:
         """What the mode adds to a listener."""
         if self.case.mode == "slow" and self.done:
             await trio.sleep(3 * grace)
-        await self.linger()
+        await self._linger()
 
-    def told_all(self) -> None:
+    def _told_all(self) -> None:
         """The last listener was told; a failure of the first is in force from here on."""
         for done in self.done:
             if done.landed is None and done.planned.act == "raise":
-                done.landed, done.landed_time = self.note(), trio.current_time()
+                done.landed, done.landed_time = self._note(), trio.current_time()
 
-    def put(self, messages: Iterable[AgentMessage]) -> None:
+    def _put(self, messages: Iterable[AgentMessage]) -> None:
         """Messages were queued."""
-        self.queued.extend(Queued(message, self.note()) for message in messages)
+        self._queued.extend(Queued(message, self._note()) for message in messages)
 
-    def cleared(self, *, agent: Agent) -> None:
+    def _cleared(self, *, agent: Agent) -> None:
         """Messages were dropped from queues: those that are not in the transcript may be gone."""
         kept = {id(message) for message in agent.messages}
-        for queued in self.queued:
+        for queued in self._queued:
             queued.cleared = queued.cleared or id(queued.message) not in kept
 
 
@@ -238,7 +240,7 @@ class AgentWatch(Watch):
         def put(messages: Any) -> None:
             several = as_messages(messages)
             method(several)
-            self.probe.put(several)
+            self.probe._put(several)
 
         self._put(name, put)
 
@@ -253,7 +255,7 @@ class AgentWatch(Watch):
     def _clears(self, name: str, method: Callable[..., None]) -> None:
         def clear() -> None:
             method()
-            self.probe.cleared(agent=self.agent)
+            self.probe._cleared(agent=self.agent)
 
         self._put(name, clear)
 
@@ -274,21 +276,21 @@ class AgentWatch(Watch):
 
     def begin_run(self, task: trio.lowlevel.Task) -> RunLog:
         self.look_back()
-        return RunLog(task, self.probe.note(), len(self.agent.messages))
+        return RunLog(task, self.probe._note(), len(self.agent.messages))
 
     def look_back(self) -> None:
         """Note whether the host has replaced the transcript, and remember it as it is."""
         messages = list(self.agent.messages)
         if not same(messages[: len(self._known)], self._known):
-            self.probe.replaced = True
+            self.probe._replaced = True
         self._known = messages
 
     @trio.lowlevel.enable_ki_protection
     async def middle(self, event: AgentEvent) -> None:
-        if self.probe.over:
+        if self.probe._over:
             return
         self.runs[-1].told.append(event)
-        await self.probe.dawdle(self.agent.closing_grace)
+        await self.probe._dawdle(self.agent.closing_grace)
 
     def end_run(self, run: RunLog, returned: Any, raised: BaseException | None) -> None:
         super().end_run(run, returned, raised)

@@ -100,35 +100,35 @@ class Watch:
     @trio.lowlevel.enable_ki_protection
     def first(self, event: AgentEvent) -> None:
         """The listener that is told first."""
-        if self.probe.over:
+        if self.probe._over:
             return
         kind = type(event)
         if kind is AgentStart:
             self.runs.append(self.begin_run(trio.lowlevel.current_task()))
         run = self.runs[-1]
         run.events.append(event)
-        position = self.probe.note()
+        position = self.probe._note()
         if kind is ToolExecutionStart:
             self.call_ids[event.tool_call_id] = None  # type: ignore[union-attr]  # narrowed by its type
         elif kind is AgentEnd:
             run.end_told = position
         if not self.state_contains(event):
             run.behind.append(event_label(event))
-        self.probe.at(f"event {event_label(event)}", None)
+        self.probe._at(f"event {event_label(event)}", None)
 
     @trio.lowlevel.enable_ki_protection
     async def middle(self, event: AgentEvent) -> None:
         """An async listener."""
         self.runs[-1].told.append(event)
-        await self.probe.linger()
+        await self.probe._linger()
 
     @trio.lowlevel.enable_ki_protection
     def last(self, event: AgentEvent) -> None:
         """The listener that is told last."""
-        if self.probe.over:
+        if self.probe._over:
             return
         self.runs[-1].last.append(event)
-        self.probe.told_all()
+        self.probe._told_all()
 
     def listener(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A listener of the host, of which is noted what it raises; not told of what follows the host."""
@@ -137,7 +137,7 @@ class Watch:
             @functools.wraps(function)
             async def listener(*args: Any) -> None:
                 try:
-                    if not self.probe.over:
+                    if not self.probe._over:
                         await function(*args)
                 except Exception as error:
                     self._note_error(error)
@@ -148,7 +148,7 @@ class Watch:
             @functools.wraps(function)
             def listener(*args: Any) -> Any:
                 try:
-                    return None if self.probe.over else function(*args)
+                    return None if self.probe._over else function(*args)
                 except Exception as error:
                     self._note_error(error)
                     raise
@@ -179,7 +179,7 @@ class Watch:
 
     def end_run(self, run: RunLog, returned: Any, raised: BaseException | None) -> None:
         """The call of a run is over."""
-        run.over = self.probe.note()
+        run.over = self.probe._note()
         run.returned, run.raised = returned, raised
         run.left_open = [str(span) for span in run.spans if span.ended is None]
 
@@ -187,7 +187,7 @@ class Watch:
 
     @trio.lowlevel.enable_ki_protection
     def _enter(self, kind: SpanKind, name: str, answer: AssistantMessage | None = None) -> Span:
-        note = self.probe.note
+        note = self.probe._note
         span = Span(kind, name, trio.lowlevel.current_task(), note(), answer=answer, note=note)
         if self.run is not None:
             self.run.spans.append(span)
@@ -230,8 +230,8 @@ class Watch:
         @functools.wraps(function)
         async def hook(*args: Any) -> Any:
             with self._enter_hook(name, args) as span:
-                self.probe.at(f"hook {name}", span)
-                await self.probe.linger()
+                self.probe._at(f"hook {name}", span)
+                await self.probe._linger()
                 span.value = await function(*args)
             return span.value
 
@@ -241,7 +241,7 @@ class Watch:
         @functools.wraps(function)
         def hook(*args: Any) -> Any:
             with self._enter_hook(name, args) as span:
-                self.probe.at(f"hook {name}", span)
+                self.probe._at(f"hook {name}", span)
                 span.value = function(*args)
             return span.value
 
@@ -255,14 +255,14 @@ class Watch:
         async def stream_fn(request: ModelRequest, sink: StreamSink) -> AssistantMessage:
             probe = self.probe
             with self._enter("request", "") as span:
-                probe.at("model asked", span)
-                await probe.linger()
+                probe._at("model asked", span)
+                await probe._linger()
                 answering = resolve_stream_fn(function, request.model)
                 if probe.case.dropped:
                     span.value = await _without(answering, request, sink, probe.case.dropped)
                 else:
                     span.value = await answering(request, cast("StreamSink", _Sink(sink, probe, span)))
-                probe.at("model answers", span)
+                probe._at("model answers", span)
             return cast("AssistantMessage", span.value)
 
         return self._kept(function if function is not None else self, "stream_fn", lambda: stream_fn)
@@ -286,10 +286,10 @@ class Watch:
         async def execute(args: dict[str, Any], ctx: ToolContext) -> Any:
             probe = self.probe
             with self._enter_tool(ctx) as span:
-                probe.at(f"tool {span.name} entered", span)
-                await probe.linger()
+                probe._at(f"tool {span.name} entered", span)
+                await probe._linger()
                 span.value = await run(tool, args, ctx, probe, span)
-                probe.at(f"tool {span.name} returns", span)
+                probe._at(f"tool {span.name} returns", span)
             return span.value
 
         return execute
@@ -338,8 +338,8 @@ class _Sink:
         self._sink, self._probe, self._span = sink, probe, span
 
     async def send(self, event: StreamEvent) -> None:
-        self._probe.at(f"model sends {event.type}", self._span)
-        await self._probe.linger()
+        self._probe._at(f"model sends {event.type}", self._span)
+        await self._probe._linger()
         await self._sink.send(event)
 
 
@@ -354,8 +354,8 @@ class _Context:
 
     async def update(self, partial: Any) -> None:
         if self._span.ended is None and trio.lowlevel.current_task() is self._span.task:
-            self._probe.at(f"tool {self._span.name} reports", self._span)
-            await self._probe.linger()
+            self._probe._at(f"tool {self._span.name} reports", self._span)
+            await self._probe._linger()
         await self._ctx.update(partial)
 
 
@@ -402,7 +402,7 @@ class LoopWatch(Watch):
         self.abort = abort
 
     def begin_run(self, task: trio.lowlevel.Task) -> RunLog:
-        return RunLog(task, self.probe.note(), 0)
+        return RunLog(task, self.probe._note(), 0)
 
     def settings(self, settings: LoopSettings) -> dict[str, Any]:
         """The hooks and the stream function of some settings, watched."""
