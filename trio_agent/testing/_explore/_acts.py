@@ -29,7 +29,7 @@ def perform(probe: Probe, planned: PlannedAct, scope: trio.CancelScope, label: s
     """
     watch = probe.watches[0] if probe.watches else None
     run = watch.run if watch is not None else None
-    done = Done(planned, probe._note(), trio.current_time(), run, label, in_span=span)
+    done = Done(planned, probe.note(), trio.current_time(), run, label, in_span=span)
     probe.done.append(done)
     at_once = True
     match planned.act:
@@ -55,7 +55,7 @@ def perform(probe: Probe, planned: PlannedAct, scope: trio.CancelScope, label: s
             with contextlib.suppress(QueueFullError):  # a bounded queue may refuse
                 done.answer = _on_agent(watch.agent, planned)
     if at_once:
-        done.landed, done.landed_time = probe._note(), trio.current_time()
+        done.landed, done.landed_time = probe.note(), trio.current_time()
     return done
 
 

@@ -131,7 +131,12 @@ class Probe:
         left, self._block = self._block, None
         for done in self.done:
             if done.planned.act == "leave" and done.landed is None and left.cancelled_caught:
-                done.landed, done.landed_time = self._note(), trio.current_time()
+                done.landed, done.landed_time = self.note(), trio.current_time()
+
+    def note(self) -> int:
+        """The position of something that happens now, to be compared with ``landed`` of what was done."""
+        self._position += 1
+        return self._position
 
     def check(self, invariant: Callable[[], object], name: str = "") -> None:
         """Add an invariant of the host's own: called after this run, it raises AssertionError if broken.
@@ -143,11 +148,6 @@ class Probe:
         self._checks.append((name or getattr(invariant, "__name__", "invariant"), invariant))
 
     # ------------------------------------------------------- for the watch
-
-    def _note(self) -> int:
-        """The position of something that is seen now."""
-        self._position += 1
-        return self._position
 
     def _at(self, label: str, span: Span | None) -> None:
         """A place is reached; something may be done here, and something be raised."""
@@ -168,11 +168,11 @@ class Probe:
         """The last listener was told; a failure of the first is in force from here on."""
         for done in self.done:
             if done.landed is None and done.planned.act == "raise":
-                done.landed, done.landed_time = self._note(), trio.current_time()
+                done.landed, done.landed_time = self.note(), trio.current_time()
 
     def _put(self, messages: Iterable[AgentMessage]) -> None:
         """Messages were queued."""
-        self._queued.extend(Queued(message, self._note()) for message in messages)
+        self._queued.extend(Queued(message, self.note()) for message in messages)
 
     def _cleared(self, *, agent: Agent) -> None:
         """Messages were dropped from queues: those that are not in the transcript may be gone."""
@@ -276,7 +276,7 @@ class AgentWatch(Watch):
 
     def begin_run(self, task: trio.lowlevel.Task) -> RunLog:
         self.look_back()
-        return RunLog(task, self.probe._note(), len(self.agent.messages))
+        return RunLog(task, self.probe.note(), len(self.agent.messages))
 
     def look_back(self) -> None:
         """Note whether the host has replaced the transcript, and remember it as it is."""

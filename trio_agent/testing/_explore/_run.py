@@ -167,13 +167,13 @@ class Moments(trio.abc.Instrument):
 
     def _follow(self, task: trio.lowlevel.Task) -> None:
         for done in self._rounds:
-            done.landed, done.landed_time = self.probe._note(), trio.current_time()
+            done.landed, done.landed_time = self.probe.note(), trio.current_time()
         self._rounds = []
         self.probe._waited = self.probe._waited or trio.current_time() > self.probe.done[0].time
         for done in self.probe.done:
             here = done.run is not None and done.run.task is task
             if here and done.landed is None and isinstance(about_to_get(task), KeyboardInterrupt):
-                done.landed, done.landed_time = self.probe._note(), trio.current_time()
+                done.landed, done.landed_time = self.probe.note(), trio.current_time()
         for done in tuple(self._keys):
             self._deliver_key(done)
         for watch in self.probe.watches:
@@ -193,7 +193,7 @@ class Moments(trio.abc.Instrument):
     def press(self, where: str) -> None:
         """SIGINT is about to come, by itself."""
         watch = self.probe.watches[0] if self.probe.watches else None
-        done = Done(PlannedAct("key"), self.probe._note(), trio.current_time(), watch.run if watch else None, where)
+        done = Done(PlannedAct("key"), self.probe.note(), trio.current_time(), watch.run if watch else None, where)
         self.probe.done.append(done)
 
     def _sample(self, run: RunLog) -> None:

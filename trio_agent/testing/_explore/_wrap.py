@@ -107,7 +107,7 @@ class Watch:
             self.runs.append(self.begin_run(trio.lowlevel.current_task()))
         run = self.runs[-1]
         run.events.append(event)
-        position = self.probe._note()
+        position = self.probe.note()
         if kind is ToolExecutionStart:
             self.call_ids[event.tool_call_id] = None  # type: ignore[union-attr]  # narrowed by its type
         elif kind is AgentEnd:
@@ -179,7 +179,7 @@ class Watch:
 
     def end_run(self, run: RunLog, returned: Any, raised: BaseException | None) -> None:
         """The call of a run is over."""
-        run.over = self.probe._note()
+        run.over = self.probe.note()
         run.returned, run.raised = returned, raised
         run.left_open = [str(span) for span in run.spans if span.ended is None]
 
@@ -187,7 +187,7 @@ class Watch:
 
     @trio.lowlevel.enable_ki_protection
     def _enter(self, kind: SpanKind, name: str, answer: AssistantMessage | None = None) -> Span:
-        note = self.probe._note
+        note = self.probe.note
         span = Span(kind, name, trio.lowlevel.current_task(), note(), answer=answer, note=note)
         if self.run is not None:
             self.run.spans.append(span)
@@ -402,7 +402,7 @@ class LoopWatch(Watch):
         self.abort = abort
 
     def begin_run(self, task: trio.lowlevel.Task) -> RunLog:
-        return RunLog(task, self.probe._note(), 0)
+        return RunLog(task, self.probe.note(), 0)
 
     def settings(self, settings: LoopSettings) -> dict[str, Any]:
         """The hooks and the stream function of some settings, watched."""
