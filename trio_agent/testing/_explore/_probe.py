@@ -216,23 +216,17 @@ class AgentWatch(Watch):
 
     def _block(self, method: Callable[..., AbstractAsyncContextManager[Any]]) -> Callable[..., Any]:
         @asynccontextmanager
-        @trio.lowlevel.enable_ki_protection
         async def run(*args: Any, **settings: Any) -> AsyncGenerator[Any]:
             if not self.agent.state.is_streaming:
                 self.refresh()
             before = len(self.runs)
-            raised: BaseException | None = None
-            result: Any = None
             try:
                 async with method(*args, **settings) as events:
                     yield events
-                result = self.agent.last_result
             except BaseException as error:
-                raised = error
+                self.call_ended(before, None, error)
                 raise
-            finally:
-                if len(self.runs) > before:
-                    self.end_run(self.runs[before], result, raised)
+            self.call_ended(before, self.agent.last_result, None)
 
         return run
 

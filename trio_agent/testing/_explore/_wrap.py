@@ -161,21 +161,22 @@ class Watch:
 
     # ---------------------------------------------------------------- calls
 
-    @trio.lowlevel.enable_ki_protection
     async def call(self, start: Callable[[], Awaitable[_R]]) -> _R:
-        """Make a call that runs, and note how it ends."""
+        """Make a call that runs, and note how it ends. Not protected: the library has to protect itself."""
         before = len(self.runs)
-        returned: Any = None
-        raised: BaseException | None = None
         try:
             returned = await start()
         except BaseException as error:
-            raised = error
+            self.call_ended(before, None, error)
             raise
-        finally:
-            if len(self.runs) > before:
-                self.end_run(self.runs[before], returned, raised)
-        return cast("_R", returned)
+        self.call_ended(before, returned, None)
+        return returned
+
+    @trio.lowlevel.enable_ki_protection
+    def call_ended(self, before: int, returned: Any, raised: BaseException | None) -> None:
+        """A call is over that may have begun a run; ``before`` it there were so many."""
+        if len(self.runs) > before:
+            self.end_run(self.runs[before], returned, raised)
 
     def end_run(self, run: RunLog, returned: Any, raised: BaseException | None) -> None:
         """The call of a run is over."""
