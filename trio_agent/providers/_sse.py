@@ -1,0 +1,126 @@
+"""Server-sent events out of bytes, piece by piece; no I/O.
+
+The format is that of the WHATWG (HTML standard, "Server-sent events"): UTF-8, a line ends with LF, CR
+or CRLF and with nothing else, so U+2028, U+0085 and others inside the data stay what they are. One
+thing departs: at the end of the input an event without its blank line counts, for servers leave it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+import attrs
+
+from ._errors import ProtocolError
+
+__all__ = ["MAX_EVENT_SIZE", "ServerSentEvent", "ServerSentEventParser"]
+
+MAX_EVENT_SIZE = 64 * 1024 * 1024
+"""How large an event may be, in bytes. The largest that vendors send hold whole documents in base64."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@final
+@attrs.frozen
+class ServerSentEvent:
+    """One event. ``id`` and ``retry`` are about reconnecting, which no model stream can."""
+
+    name: str
+    """What its ``event`` field says; often nothing."""
+    data: bytes
+    """Its ``data`` fields, joined with LF. A whole event never ends inside a character."""
+
+
+@final
+class ServerSentEventParser:
+    """Takes a body in pieces of any size, in time that grows with the number of bytes alone.
+
+    Args:
+      max_size: how large one event may be, in bytes.
+    """
+
+    __slots__ = ("_after_cr", "_data", "_data_size", "_head", "_line", "_line_size", "_max_size", "_name")
+
+    def __init__(self, *, max_size: int = MAX_EVENT_SIZE) -> None:
+        self._max_size = max_size
+        self._head: bytes | None = b""  # the first bytes, while they may be a byte order mark
+        self._after_cr = False  # a LF that comes now belongs to the CR before it
+        self._line: list[bytes] = []  # pieces of the line that has not ended
+        self._line_size = 0
+        self._name = ""
+        self._data: list[bytes] = []
+        self._data_size = 0
+
+    def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
+        """Take more of the body. What is not iterated over is not read.
+
+        Yields:
+          the events that it completes.
+
+        Raises:
+          ProtocolError: an event is larger than ``max_size``. Those before it were yielded.
+        """
+        if self._head is not None:
+            self._head += data
+            if _BOM.startswith(self._head) and self._head != _BOM:
+                return
+            data, self._head = self._head.removeprefix(_BOM), None
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if not data:
+            return
+        lines = data.splitlines()  # of bytes: at LF, CR and CRLF only
+        self._after_cr = data.endswith(b"\r")
+        rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
+        for line in lines:
+            if self._line:
+                line = b"".join((*self._line, line))
+                self._line, self._line_size = [], 0
+            if line:
+                self._field(line)
+            else:
+                yield from self._dispatch()
+        if rest:
+            self._line.append(rest)
+            self._line_size += len(rest)
+            self._check(self._line_size)
+
+    def close(self) -> Iterator[ServerSentEvent]:
+        """The body is over.
+
+        Yields:
+          the last event, if its blank line is missing.
+        """
+        if self._line:
+            line, self._line = b"".join(self._line), []
+            self._field(line)
+        yield from self._dispatch()
+
+    def _field(self, line: bytes) -> None:
+        self._check(len(line))
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            value = value.removeprefix(b" ")
+            self._data.append(value)
+            self._data_size += len(value) + 1
+            self._check(self._data_size)
+        elif name == b"event":
+            self._name = value.removeprefix(b" ").decode("utf-8", "replace")
+        # A line without a name is a comment: keep-alives. id, retry and what nobody knows is ignored.
+
+    def _dispatch(self) -> Iterator[ServerSentEvent]:
+        name, self._name = self._name, ""
+        if self._data:
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+            self._data, self._data_size = [], 0
+            yield ServerSentEvent(name, data)
+
+    def _check(self, size: int) -> None:
+        if size > self._max_size:
+            raise ProtocolError(
+                f"an event of the stream is larger than {self._max_size} bytes; it is not read any further",
+                retryable=False,
+            )
