@@ -23,10 +23,11 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import trio_agent  # noqa: E402 - the source beside this folder comes first
+import trio_agent.providers  # noqa: E402
 import trio_agent.testing  # noqa: E402
 import trio_agent.tools  # noqa: E402
 
-PUBLIC = (trio_agent, trio_agent.testing, trio_agent.tools)
+PUBLIC = (trio_agent, trio_agent.providers, trio_agent.testing, trio_agent.tools)
 
 project = "trio_agent"
 author = "the authors of trio_agent"

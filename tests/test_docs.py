@@ -16,13 +16,14 @@ import pytest
 from click.testing import CliRunner
 
 import trio_agent
+import trio_agent.providers
 import trio_agent.testing
 import trio_agent.tools
 from trio_agent.cli._main import cli
 
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "reference"
-PUBLIC = (trio_agent, trio_agent.testing, trio_agent.tools)
+PUBLIC = (trio_agent, trio_agent.providers, trio_agent.testing, trio_agent.tools)
 
 # --------------------------------------------------------------- reference
 

@@ -21,13 +21,14 @@ import pytest
 import trio
 
 import trio_agent
+import trio_agent.providers
 import trio_agent.testing
 import trio_agent.tools
 from trio_agent import Agent, ContinueError, InvalidArgumentsError, RunFailedError, SimpleModel, TrioAgentError
 from trio_agent.testing import InvariantError, ScenarioStuckError, ScriptExhaustedError, ScriptNotExhaustedError
 
 ROOT = Path(trio_agent.__file__).parent
-PUBLIC = (trio_agent, trio_agent.testing, trio_agent.tools)
+PUBLIC = (trio_agent, trio_agent.providers, trio_agent.testing, trio_agent.tools)
 
 
 def re_exported(module: ModuleType) -> Iterator[str]:
@@ -53,8 +54,9 @@ every_class = pytest.mark.parametrize(("module", "name", "cls"), CLASSES, ids=[n
 def test_there_are_public_names() -> None:
     counts = [sum(each is module for each, _ in NAMES) for module in PUBLIC]
     assert counts[0] > 100
-    assert counts[1] > 10
-    assert counts[2] >= 4
+    assert counts[1] > 15
+    assert counts[2] > 10
+    assert counts[3] >= 4
     assert len(set(NAMES)) == len(NAMES), "a name is re-exported twice"
 
 
@@ -235,7 +237,9 @@ def test_errors_are_the_errors_of_trio_and_python_that_they_stand_for() -> None:
 
 
 @pytest.mark.slow  # starts an interpreter
-@pytest.mark.parametrize("module", ["trio_agent", "trio_agent.testing", "trio_agent.tools", "trio_agent.cli"])
+@pytest.mark.parametrize(
+    "module", ["trio_agent", "trio_agent.providers", "trio_agent.testing", "trio_agent.tools", "trio_agent.cli"]
+)
 def test_importing_warns_of_nothing_and_prints_nothing(module: str) -> None:
     command = [sys.executable, "-W", "error", "-X", "dev", "-c", f"import {module}"]
     done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, timeout=60, check=False)
@@ -250,7 +254,16 @@ def test_the_core_loads_neither_the_testing_kit_nor_tools_nor_a_terminal() -> No
     loaded = set(done.stdout.split())
     assert "trio_agent._agent" in loaded
     assert loaded.isdisjoint(
-        {"rich", "click", "httpx", "pytest", "trio_agent.testing", "trio_agent.tools", "trio_agent.cli"}
+        {
+            "rich",
+            "click",
+            "httpx",
+            "pytest",
+            "trio_agent.providers",
+            "trio_agent.testing",
+            "trio_agent.tools",
+            "trio_agent.cli",
+        }
     )
 
 
@@ -389,6 +402,7 @@ def test_imports_point_only_downwards(path: Path) -> None:
         ("_run.py", "from ._run import Run2\nfrom ._loop import x"),
         ("tools/_shell.py", "from trio_agent._agent import Agent"),
         ("tools/_shell.py", "from trio_agent import Agent"),
+        ("providers/_decoder.py", "from trio_agent._wire import message_to_json"),
         ("testing/_script.py", "from trio_agent.cli import main"),
         ("_stream/_request.py", "from ._answer import MessageBuilder"),
         ("_stream/_answer.py", "from trio_agent._agent import Agent"),

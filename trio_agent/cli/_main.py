@@ -12,7 +12,14 @@ from ._output import complain, output_failed
 __all__ = ["cli", "run_program"]
 
 # Each is imported when it is asked for; replay needs pytest's 100 ms, for one.
-_COMMANDS = {"run": "_run", "tools": "_list", "schema": "_list", "replay": "_replay", "explore": "_explore"}
+_COMMANDS = {
+    "run": "_run",
+    "tools": "_list",
+    "schema": "_list",
+    "replay": "_replay",
+    "explore": "_explore",
+    "decode": "_decode",
+}
 
 
 class _Group(click.Group):
@@ -33,7 +40,7 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    """Agents on Trio: run one, list its tools, replay recorded scenarios, or cut them at every moment."""
+    """Agents on Trio: run one, list its tools, replay scenarios or cut them at every moment, decode responses."""
 
 
 def run_program() -> int:
