@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def decode(file: Path, *, api: str, cut: int | None, no_finish_reason: bool) -> 
     if no_finish_reason and api != "openai-chat":
         raise click.UsageError("--no-finish-reason goes with --api openai-chat.")
     status, headers, body = _recorded(file, _read(file))
+    decoder: OpenAIChatDecoder | AnthropicMessagesDecoder
     if api == "openai-chat":
         compat = ChatCompat(finish_reason_required=not no_finish_reason)
         decoder = OpenAIChatDecoder(status=status, headers=headers, compat=compat)
@@ -73,7 +75,7 @@ def decode(file: Path, *, api: str, cut: int | None, no_finish_reason: bool) -> 
 
 def _read(file: Path) -> bytes:
     try:
-        return click.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise _FileError(f"{file}: {error.strerror}; name a file that holds a recorded response") from error
 

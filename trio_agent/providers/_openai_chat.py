@@ -6,11 +6,11 @@ Bytes in, events of one answer out; no I/O. What differs from server to server i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, final
 
 import attrs
-import jiter
 
 from trio_agent._messages import StopReason, Usage
 from trio_agent._stream import ModelRequest
@@ -68,10 +68,13 @@ class ChatCompat:
     sent back as it came (B89)."""
 
 
+_MARKS = re.compile(r'\\.|\\\Z|["{}]', re.DOTALL)
+
+
 class _Call:
     """A tool call of the answer: what its server calls it, and what has come of it."""
 
-    __slots__ = ("arguments", "block", "id", "index", "name")
+    __slots__ = ("_depth", "_quoted", "_rest", "_unread", "arguments", "block", "id", "index", "name")
 
     def __init__(self, index: int | None, id: str) -> None:
         self.index = index
@@ -80,15 +83,23 @@ class _Call:
         self.block: int | None = None
         """Its block in the answer; None until its name has come."""
         self.arguments: list[str] = []
+        self._unread = 0  # what follows is about the arguments before this one
+        self._depth = 0
+        self._quoted = False
+        self._rest = ""  # a backslash whose character is to come
 
     def is_whole(self) -> bool:
-        """Whether the arguments are a complete object."""
-        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
-            return False
-        try:
-            return isinstance(jiter.from_json("".join(self.arguments).encode("utf-8", "replace")), dict)
-        except ValueError:
-            return False
+        """Whether the arguments are an object that has been closed. Nothing is read twice for it."""
+        text = self._rest + "".join(self.arguments[self._unread :])
+        self._unread, self._rest = len(self.arguments), ""
+        for mark in _MARKS.findall(text):
+            if mark == '"':
+                self._quoted = not self._quoted
+            elif mark == "\\":
+                self._rest = mark
+            elif not self._quoted:
+                self._depth += {"{": 1, "}": -1}.get(mark, 0)
+        return self._depth == 0 and not self._quoted and bool(self.arguments)
 
 
 class _Calls:
