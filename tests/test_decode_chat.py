@@ -411,6 +411,7 @@ def test_b83_usage_comes_anywhere(chunks: list[Any], finish_first: bool) -> None
         ({"completion_tokens_details": {"reasoning_tokens": 0}}, Usage(10, 4, 0, 0, 0, 14)),
         ({"completion_tokens_details": {"reasoning_tokens": 30}, "total_tokens": 44}, Usage(10, 34, 0, 0, 30, 44)),
         ({"prompt_tokens": "many", "completion_tokens": -3}, Usage()),
+        ({"prompt_tokens": float("inf"), "completion_tokens": 4.0}, Usage(0, 4, total_tokens=4)),
     ],
 )
 def test_usage_is_counted_as_usage_says(more: Any, usage: Usage) -> None:

@@ -97,6 +97,8 @@ def test_the_error_trees_are_those_of_the_modules() -> None:
         return [line.strip() for line in text.splitlines() if "──" in line]
 
     assert drawn(PAGES["errors.rst"]) == drawn(ast.get_docstring(ast.parse(source)) or "")
+    source = Path(str(trio_agent.providers.__file__)).with_name("_errors.py").read_text("utf-8")
+    assert drawn(PAGES["providers.rst"]) == drawn(ast.get_docstring(ast.parse(source)) or "") != []
 
 
 def sections_of_the_command_line() -> dict[str, str]:

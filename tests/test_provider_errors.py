@@ -188,7 +188,12 @@ def test_no_key_stands_in_an_error(key: str) -> None:
 def test_a_decoder_knows_the_key_of_its_request() -> None:
     context = normalize_context([])
     request = ModelRequest(SimpleModel("p", "m"), context, api_key="my own secret")
-    for status, body in ((401, b"the key my own secret is wrong"), (200, b'data: {"error": "my own secret is wrong"}')):
+    for status, body in (
+        (401, b"the key my own secret is wrong"),
+        (200, b'data: {"error": "my own secret is wrong"}'),
+        (200, b"data: my own secret\n\n"),
+        (200, b'data: {"choices": {"my own secret": 1}}'),
+    ):
         decoder = OpenAIChatDecoder(request, status=status)
         decoder.feed(body)
         decoder.end()
@@ -197,10 +202,21 @@ def test_a_decoder_knows_the_key_of_its_request() -> None:
         assert decoder.builder.model == "m"
 
 
+def test_words_that_only_begin_like_a_key_stay() -> None:
+    assert error_from_object(openai("no tool key_value_store")).provider_text == "no tool key_value_store"
+
+
 def test_long_words_are_cut_and_halves_of_characters_replaced() -> None:
     error = error_from_response(500, {}, json.dumps(openai("\ud83d" + "x" * 5000)).encode())
     assert len(error.provider_text) == 2000
     assert str(error).encode()
+
+
+def test_a_key_at_the_place_where_words_are_cut_is_not_shown() -> None:
+    secret = "my-own-secret"
+    for shift in range(20):
+        text = f"{secret} " * 400 + "x" * shift + f" {secret}" * 400
+        assert "my-own" not in str(error_from_object(openai(text), secrets=[secret]))
 
 
 def test_the_body_of_an_error_is_read_no_further_than_it_is_shown() -> None:

@@ -11,8 +11,8 @@ import attrs
 from trio_agent._messages import StopReason, Usage
 from trio_agent._stream import ModelRequest
 
-from ._decoder import Decoder, objects, string, without_surrogates
-from ._errors import ProtocolError, RefusedError, TransportError
+from ._decoder import Decoder, count, objects, string, without_surrogates
+from ._errors import ProtocolError, RefusedError, TransportError, redacted
 from ._sse import ServerSentEvent
 
 __all__ = ["AnthropicMessagesDecoder"]
@@ -62,6 +62,11 @@ class AnthropicMessagesDecoder(Decoder):
     ``extra["stopDetails"]``, ``extra["stopSequence"]`` say more of the stop reason.
 
     ``pause_turn`` counts as ``stop``, with the raw reason kept; ``refusal`` raises `RefusedError`.
+
+    Attributes:
+      builder: what the events refer to; ``builder.snapshot()`` is what has arrived so far.
+      done: True once the answer is complete or has failed: nothing more need be read.
+      error: what :meth:`finish` raises, once it is known; else None.
 
     Args:
       request: what was asked; names model and provider, and the key that errors must not show.
@@ -250,7 +255,8 @@ class AnthropicMessagesDecoder(Decoder):
             details = self._extra.get("stopDetails")
             text = string(details.get("explanation")) if isinstance(details, dict) else ""
             raise RefusedError(
-                "the model refused to go on" + (f": {text}" if text else ""), provider_text=without_surrogates(text)
+                "the model refused to go on" + (f": {text}" if text else ""),
+                provider_text=redacted(text, self._secrets),
             )
         reason = _STOP_REASONS.get(raw)
         if reason is None:
@@ -262,11 +268,6 @@ class AnthropicMessagesDecoder(Decoder):
 
 def messages_usage(usage: Mapping[str, Any]) -> Usage:
     """Usage of Messages; its input tokens are those that no cache served."""
-
-    def count(source: object, name: str) -> int:
-        value = source.get(name) if isinstance(source, dict) else None
-        return max(0, value) if isinstance(value, int) else 0
-
     details = usage.get("output_tokens_details")
     told = isinstance(details, dict) and details.get("thinking_tokens") is not None
     answer = Usage(

@@ -22,7 +22,7 @@ from trio_agent._stream import MessageBuilder, ModelRequest, StreamEvent
 from ._errors import ProtocolError, ProviderError, TransportError, error_from_object, error_from_response, redacted
 from ._sse import MAX_EVENT_SIZE, ServerSentEvent, ServerSentEventParser
 
-__all__ = ["Decoder", "Steps", "objects", "string", "without_surrogates"]
+__all__ = ["Decoder", "Steps", "count", "objects", "string", "without_surrogates"]
 
 _MAX_ERROR_BODY = 1024 * 1024
 """How much of the body of an HTTP error is read, in bytes."""
@@ -57,6 +57,13 @@ def objects(value: object) -> Sequence[Mapping[str, Any]]:
 def _tolerantly(data: bytes) -> Any:
     """JSON that the fast parser refuses: halves of characters, raw control characters, no UTF-8."""
     return json.loads(data.decode("utf-8", "replace"), strict=False)
+
+
+def count(source: object, name: str) -> int:
+    """A number of tokens in an object of a server's; what is none counts as 0."""
+    value = source.get(name) if isinstance(source, dict) else None
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return max(0, int(value)) if whole and value is not None else 0
 
 
 class Steps:
@@ -158,11 +165,8 @@ class Decoder:
         self, request: ModelRequest | None, *, status: int, headers: Mapping[str, str] | None, secrets: Iterable[str]
     ) -> None:
         self.builder = MessageBuilder(request, api=self.api)
-        """What the events refer to; its snapshot is what has arrived so far."""
         self.done = False
-        """True once the answer is complete or has failed: nothing more need be read."""
         self.error: ProviderError | None = None
-        """What :meth:`finish` raises, once it is known."""
         self._steps = Steps(self.builder)
         self._status = status
         self._headers = dict(headers or {})
@@ -226,6 +230,8 @@ class Decoder:
                 else:
                     self._take(data)
             except ProviderError as error:
+                # Some of these quote what the server sent, which may quote the key.
+                error.args = (redacted(str(error), self._secrets),)
                 error.status = self._status if error.status is None else error.status
                 self.error, self.done = error, True
         return events
@@ -285,7 +291,7 @@ class Decoder:
                 document = _tolerantly(data)
                 self._halves = True
         except (ValueError, RecursionError) as error:
-            shown = redacted(data[:80].decode("utf-8", "replace"), self._secrets)
+            shown = data[:80].decode("utf-8", "replace")
             if self._over:
                 raise TransportError(f"the answer broke off inside {shown!r}") from error
             raise ProtocolError(f"the server sent {shown!r}, which is no JSON: {error}") from error

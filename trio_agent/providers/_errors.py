@@ -226,7 +226,7 @@ _TOO_LONG = re.compile(
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid")
 
 _KEY = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|key|hf|nvapi|csk|fw|pplx|r8)[-_][\w*.-]{8,}|\bAIza[\w-]{20,}|(?<=Bearer )\S{8,}"
+    r"\b(?:sk|pk|rk|gsk|xai|key|hf|nvapi|csk|fw|pplx|r8)[-_](?=[\w*.-]{0,99}\d)[\w*.-]{8,}|\bAIza[\w-]{20,}|(?<=Bearer )\S{8,}"
 )
 """What looks like a key, for texts that quote it when the key itself is not known here."""
 
@@ -281,6 +281,8 @@ def error_from_object(
         own = next((code for key in ("status_code", "status", "code") if (code := _number(error.get(key)))), None)
         status = own if own is not None else status
     cls = _classify(words, status, text)
+    if len(text) > 4 * _MAX_TEXT:  # a key that is cut would not be found: cut between words
+        text = "".join(text[: 4 * _MAX_TEXT].rsplit(None, 1)[:1])
     text = redacted(text, secrets)[:_MAX_TEXT]
     said = known.get("x-should-retry", "").lower()  # both vendors' SDKs obey it
     retryable = {"true": True, "false": False}.get(said)

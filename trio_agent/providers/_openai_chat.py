@@ -15,7 +15,7 @@ import attrs
 from trio_agent._messages import StopReason, Usage
 from trio_agent._stream import ModelRequest
 
-from ._decoder import Decoder, objects, string, without_surrogates
+from ._decoder import Decoder, count, objects, string, without_surrogates
 from ._errors import ProtocolError, RefusedError, ServerError, TransportError
 from ._sse import ServerSentEvent
 
@@ -161,6 +161,11 @@ class OpenAIChatDecoder(Decoder):
     final message. ``extra`` holds too, where they came: ``reasoningDetails`` (merged by their index, with
     signatures and encrypted parts), ``annotations`` (citations), and ``parts`` (parts of the content that
     are neither text nor thinking).
+
+    Attributes:
+      builder: what the events refer to; ``builder.snapshot()`` is what has arrived so far.
+      done: True once the answer is complete or has failed: nothing more need be read.
+      error: what :meth:`finish` raises, once it is known; else None.
 
     Args:
       request: what was asked; names model and provider, and the key that errors must not show.
@@ -368,11 +373,6 @@ class OpenAIChatDecoder(Decoder):
 
 def chat_usage(usage: Mapping[str, Any]) -> Usage:
     """Usage of Chat Completions. Its prompt tokens hold those of the cache, ours do not."""
-
-    def count(source: object, name: str) -> int:
-        value = source.get(name) if isinstance(source, dict) else None
-        return max(0, int(value)) if isinstance(value, int | float) else 0
-
     prompt, output = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
     asked, answered = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     # prompt_cache_hit_tokens: DeepSeek, older than the details.
