@@ -495,10 +495,10 @@ def test_finish_reasons_of_a_server_are_data() -> None:
 @pytest.mark.parametrize(
     ("chunks", "cls"),
     [
-        ([{"error": {"message": "The server had an error", "type": "server_error"}}], ServerError),
+        ([{"error": {"message": "It failed", "type": "server_error"}}], ServerError),
         ([{"choices": [], "error": {"code": 400, "message": "prompt is too long"}}], ContextTooLongError),
         ([{**chunk("error", content=""), "error": {"code": 502, "message": "gone"}}], ServerError),
-        ([{**chunk("length"), "error": {"code": 400, "message": "Token limit reached"}}], InvalidRequestError),
+        ([{**chunk("length"), "error": {"code": 400, "message": "The limit is reached"}}], InvalidRequestError),
         (
             ['event: error\ndata: {"error":{"message":"No tool call","type":"invalid_request_error"}}\n\n'],
             InvalidRequestError,

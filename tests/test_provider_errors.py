@@ -61,8 +61,8 @@ CASES: list[tuple[int, Any, type[ProviderError], bool]] = [
     (418, "I'm a teapot", InvalidRequestError, False),
     (400, openai("x", "invalid_request_error", "context_length_exceeded"), ContextTooLongError, False),
     (400, openai("This model's maximum context length is 9 tokens."), ContextTooLongError, False),
-    (400, openai("it exceeds the available context size (4096 tokens)"), ContextTooLongError, False),
-    (400, openai("prompt too long; exceeded max context length by 9 tokens"), ContextTooLongError, False),
+    (400, openai("9 tokens are more than the context size of 8"), ContextTooLongError, False),
+    (400, openai("Prompt too long by 9 tokens"), ContextTooLongError, False),
     (400, anthropic("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), ContextTooLongError, False),
     (400, openai("The filter was triggered.", None, "content_filter"), RefusedError, False),
     (307, "", ProtocolError, True),
@@ -167,8 +167,8 @@ def test_html_of_a_proxy_is_shown_by_its_title() -> None:
 
 
 def test_the_words_of_the_provider_behind_a_gateway_are_told() -> None:
-    document = {"error": {"code": 429, "message": "Provider returned error", "metadata": {"raw": "busy upstream"}}}
-    assert error_from_object(document).provider_text == "Provider returned error: busy upstream"
+    document = {"error": {"code": 429, "message": "Upstream failed", "metadata": {"raw": "busy upstream"}}}
+    assert error_from_object(document).provider_text == "Upstream failed: busy upstream"
 
 
 KEYS = ["sk-proj-abcDEF0123456789", "gsk_0123456789abcdef", "AIza" + "b" * 35, "sk-ant-api03-abcdefgh", "my own secret"]
@@ -176,7 +176,7 @@ KEYS = ["sk-proj-abcDEF0123456789", "gsk_0123456789abcdef", "AIza" + "b" * 35, "
 
 @pytest.mark.parametrize("key", KEYS)
 def test_no_key_stands_in_an_error(key: str) -> None:
-    text = f"Incorrect API key provided: {key}. Authorization: Bearer {key}"
+    text = f"The key {key} is wrong. Authorization: Bearer {key}"
     error = error_from_response(401, {}, json.dumps(openai(text)).encode(), secrets=[key])
     whole = f"{error} {error!r} {vars(error)} {error.args}"
     assert key not in whole
