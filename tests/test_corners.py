@@ -121,3 +121,42 @@ async def test_a_closing_hook_that_raises_after_an_abort_is_on_the_result(autoju
     assert_transcript_valid(agent.messages)
     assert_events_paired(recorder.events)
     assert_idle(agent)
+
+
+async def test_an_async_queue_callback_that_waits_is_cut_by_an_abort(autojump_clock: MockClock) -> None:
+    abort = Abort()
+    began: list[float] = []
+
+    async def steering() -> list[AgentMessage]:
+        began.append(trio.current_time())
+        await trio.sleep(60)
+        return [UserMessage("too late")]
+
+    config = LoopConfig(model=ScriptedModel(["Hi."]), get_steering_messages=steering)
+    seen = Recorder()
+
+    async def later() -> None:
+        await trio.sleep(1)
+        abort.request("enough")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(later)
+        new = await run_agent_loop([UserMessage("Go.")], AgentContext(), config, seen, abort=abort)
+    assert began == [0.0]
+    assert trio.current_time() == 1.0
+    assert [message.role for message in new] == ["user", "assistant"]
+    assert seen.end.end_reason == "aborted"
+
+
+async def test_a_queue_callback_that_takes_the_abort_gets_it() -> None:
+    abort = Abort()
+    got: list[Any] = []
+
+    def steering(given: Abort) -> list[AgentMessage]:
+        got.append(given)
+        return []
+
+    config = LoopConfig(model=ScriptedModel(["Hi."]), get_steering_messages=steering)  # type: ignore[arg-type]
+    await run_agent_loop([UserMessage("Go.")], AgentContext(), config, lambda event: None, abort=abort)
+    assert got
+    assert all(given is abort for given in got)
