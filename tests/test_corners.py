@@ -18,8 +18,11 @@ from trio_agent import (
     AgentMessage,
     AssistantMessage,
     LoopConfig,
+    MessageUpdate,
     RunLimits,
     Tool,
+    ToolExecutionEnd,
+    ToolResultMessage,
     UsageError,
     UserMessage,
     run_agent_loop,
@@ -160,3 +163,71 @@ async def test_a_queue_callback_that_takes_the_abort_gets_it() -> None:
     await run_agent_loop([UserMessage("Go.")], AgentContext(), config, lambda event: None, abort=abort)
     assert got
     assert all(given is abort for given in got)
+
+
+async def test_a_sequential_setting_holds_beside_a_sequential_tool_that_is_not_called(
+    autojump_clock: MockClock,
+) -> None:
+    tools = [sleeper("a", 1), sleeper("b", 1), sleeper("other", execution_mode="sequential")]
+    agent = Agent(ScriptedModel([calling("a", "b"), "Done."]), tools=tools, tool_execution="sequential")
+    await agent.prompt("Go.")
+    assert trio.current_time() == 2.0
+
+
+async def test_of_a_group_of_one_the_result_says_what_the_one_says() -> None:
+    async def execute(args: dict[str, Any], ctx: Any) -> str:
+        raise ExceptionGroup("several", [ValueError("only this")])
+
+    agent = Agent(ScriptedModel([calling("a"), "Done."]), tools=[Tool("a", execute=execute)])
+    await agent.prompt("Go.")
+    (result,) = [message for message in agent.messages if message.role == "tool_result"]
+    assert getattr(result, "text", "") == "only this"
+
+
+async def test_an_answer_in_which_a_listener_fails_ends_with_its_text(autojump_clock: MockClock) -> None:
+    agent = Agent(ScriptedModel(["One two three."], delay=1))
+
+    def listener(event: AgentEvent) -> None:
+        if isinstance(event, MessageUpdate) and event.message.content and event.message.text:
+            raise HostError("disk full")
+
+    agent.subscribe(listener)
+    with pytest.raises(HostError):
+        await agent.prompt("Go.")
+    answers = [message for message in agent.messages if isinstance(message, AssistantMessage)]
+    assert [(message.stop_reason, message.error_message) for message in answers] == [("error", "disk full")]
+    assert answers[0].text == "One "
+
+
+async def test_a_call_that_was_cut_because_a_listener_failed_says_so(autojump_clock: MockClock) -> None:
+    agent = Agent(ScriptedModel([calling("a", "b")]), tools=[sleeper("a", 1), sleeper("b", 60)])
+
+    def listener(event: AgentEvent) -> None:
+        if isinstance(event, ToolExecutionEnd) and event.tool_call_id == "a":
+            raise HostError("disk full")
+
+    agent.subscribe(listener)
+    with pytest.raises(HostError):
+        await agent.prompt("Go.")
+    results = [message for message in agent.messages if isinstance(message, ToolResultMessage)]
+    assert results[0].text == "a done"
+    assert "because the run failed: disk full" in results[1].text
+
+
+async def test_a_thread_that_polls_and_was_cut_was_not_left_behind() -> None:
+    began = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def execute(args: dict[str, Any], ctx: Any) -> str:
+        trio.from_thread.run_sync(began.set, trio_token=token)
+        while True:
+            trio.from_thread.check_cancelled()
+
+    agent = Agent(ScriptedModel([calling("a")]), tools=[Tool("a", execute=execute)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(agent.prompt, "Go.")
+        await began.wait()
+        agent.abort("enough")
+    (result,) = [message for message in agent.messages if isinstance(message, ToolResultMessage)]
+    assert result.error_kind == "aborted"
+    assert "left behind" not in result.text
