@@ -26,6 +26,7 @@ from trio_agent import (
     UsageError,
     UserMessage,
     run_agent_loop,
+    run_tool_call,
 )
 from trio_agent.testing import ScriptedModel, assert_events_paired, assert_transcript_valid
 
@@ -231,3 +232,58 @@ async def test_a_thread_that_polls_and_was_cut_was_not_left_behind() -> None:
     (result,) = [message for message in agent.messages if isinstance(message, ToolResultMessage)]
     assert result.error_kind == "aborted"
     assert "left behind" not in result.text
+
+
+async def test_what_a_loop_tells_its_events_may_take_the_abort() -> None:
+    abort = Abort()
+    got: list[Abort] = []
+
+    def emit(event: AgentEvent, given: Abort) -> None:
+        got.append(given)
+
+    config = LoopConfig(model=ScriptedModel(["Hi."]))
+    await run_agent_loop([UserMessage("Go.")], AgentContext(), config, emit, abort=abort)  # type: ignore[arg-type]
+    assert got
+    assert all(given is abort for given in got)
+
+
+async def test_the_hooks_of_a_call_outside_of_a_run_get_its_answer_and_the_abort(autojump_clock: MockClock) -> None:
+    abort = Abort()
+    asking = AssistantMessage((call("a"),), stop_reason="tool_use")
+    got: list[Any] = []
+
+    async def hook(told: Any, given: Abort) -> None:
+        got.append((told.assistant_message, given))
+
+    for answer in (asking, None):
+        outcome = await run_tool_call(
+            call("a"),
+            assistant_message=answer,
+            tools=[sleeper("a")],
+            before_tool_call=hook,
+            after_tool_call=hook,
+            abort=abort,
+        )
+        assert outcome.result.text == "a done"
+    assert [given for _, given in got] == [abort] * 4
+    assert got[0][0] is got[1][0] is asking
+    assert [one.id for one in got[2][0].tool_calls] == ["a"]
+
+
+async def test_a_plain_listener_that_gives_something_to_await_is_cut_once_the_grace_is_spent(
+    autojump_clock: MockClock,
+) -> None:
+    agent = Agent(ScriptedModel([calling("a")]), tools=[sleeper("a", 60)], closing_grace=0)
+    slept: list[float] = []
+
+    async def wait() -> None:
+        try:
+            await trio.sleep(10)
+        finally:
+            slept.append(trio.current_time())
+
+    agent.subscribe(lambda event: wait() if event.type == "agent_end" else None)
+    with trio.move_on_after(1):
+        await agent.prompt("Go.")
+    assert slept == [1.0]
+    assert trio.current_time() == 1.0
