@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from trio_agent import (
     Abort,
+    AfterToolCallResult,
     Agent,
     AgentContext,
     AgentEvent,
@@ -22,12 +23,15 @@ from trio_agent import (
     RunLimits,
     Tool,
     ToolExecutionEnd,
+    ToolResult,
     ToolResultMessage,
+    Usage,
     UsageError,
     UserMessage,
     run_agent_loop,
     run_tool_call,
 )
+from trio_agent._call import overridden
 from trio_agent.testing import ScriptedModel, assert_events_paired, assert_transcript_valid
 
 
@@ -287,3 +291,22 @@ async def test_a_plain_listener_that_gives_something_to_await_is_cut_once_the_gr
         await agent.prompt("Go.")
     assert slept == [1.0]
     assert trio.current_time() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "usage"),
+    [
+        ({"details": {"seen": True}}, "timeout", 7),
+        ({"content": "mended"}, None, 7),
+        ({"is_error": False}, None, 7),
+        ({"is_error": True}, "timeout", 7),
+        ({"usage": Usage(input=3)}, "timeout", 3),
+    ],
+)
+def test_what_after_tool_call_leaves_alone_stays(answer: dict[str, Any], kind: str | None, usage: int) -> None:
+    """The kind of an error stands as long as its text stands and it is an error."""
+    result = ToolResult("too slow", is_error=True, error_kind="timeout", usage=Usage(input=7))
+    changed = overridden(result, AfterToolCallResult(**answer))
+    assert changed.error_kind == kind
+    assert changed.usage is not None
+    assert changed.usage.input == usage
