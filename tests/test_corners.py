@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -310,3 +311,33 @@ def test_what_after_tool_call_leaves_alone_stays(answer: dict[str, Any], kind: s
     assert changed.error_kind == kind
     assert changed.usage is not None
     assert changed.usage.input == usage
+
+
+@pytest.mark.parametrize(("tools", "known"), [([sleeper], "a, b"), ([], "none")])
+async def test_of_an_unknown_tool_the_known_ones_are_named(tools: list[Any], known: str) -> None:
+    made = [make(name) for make in tools for name in ("a", "b")]
+    agent = Agent(ScriptedModel([calling("c"), "Done."]), tools=made)
+    await agent.prompt("Go.")
+    (result,) = [message for message in agent.messages if isinstance(message, ToolResultMessage)]
+    assert result.text == f"Tool 'c' not found. Known tools: {known}."
+
+
+@pytest.mark.parametrize(
+    ("mended", "kind"), [(MappingProxyType({"seconds": 0}), None), (["seconds"], "invalid_arguments")]
+)
+async def test_mended_arguments_are_any_mapping_and_nothing_else(mended: Any, kind: str | None) -> None:
+    async def execute(args: dict[str, Any], ctx: Any) -> str:
+        return str(args)
+
+    mender = Tool("a", execute=execute, prepare_arguments=lambda raw: mended)
+    agent = Agent(ScriptedModel([calling("a"), "Done."]), tools=[mender])
+    await agent.prompt("Go.")
+    (result,) = [message for message in agent.messages if isinstance(message, ToolResultMessage)]
+    assert result.error_kind == kind
+
+
+def test_an_abort_shows_whether_it_was_requested() -> None:
+    abort = Abort()
+    assert repr(abort) == "<trio_agent.Abort: not requested>"
+    abort.request("enough")
+    assert repr(abort) == "<trio_agent.Abort: requested, 'enough'>"
