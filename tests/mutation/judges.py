@@ -39,13 +39,16 @@ REAL_SECONDS = 30
 MEMORY = 3 << 30
 
 CORE_TESTS = (
+    "test_cancel_scale",
     "test_closing",
     "test_corners",
+    "test_cut_kinds",
     "test_hook_answers",
     "test_known_faults_abort",
     "test_known_faults_arguments",
     "test_known_faults_cancel",
     "test_known_faults_hooks",
+    "test_known_faults_outside",
     "test_known_faults_queues",
     "test_known_faults_tools",
     "test_known_faults_updates",
