@@ -187,7 +187,7 @@ def test_a_host_that_watches_nothing_is_refused() -> None:
         explore(host)
 
 
-async def test_inside_of_trio_it_is_refused() -> None:
+async def test_inside_of_trio_it_is_refused() -> None:  # noqa: ASYNC124 - it is about where it runs
     with pytest.raises(UsageError, match="not from inside of Trio"):
         explore(plain_host)
 
