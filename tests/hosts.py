@@ -1370,32 +1370,6 @@ HOSTS: tuple[Callable[[Probe], Awaitable[None]], ...] = (
 # -------------------------------------------------------------- invariants
 
 
-def keys_come_out(probe: Probe) -> None:
-    """A KeyboardInterrupt that is raised in the host's code comes out of the call, before every other cause."""
-    for done in probe.done:
-        run, place = done.run, done.label
-        # Of several that are to be raised at one place, the first is.
-        first = next((one for one in probe.done if one.error is not None and one.label == place), None)
-        raised_here = isinstance(done.error, KeyboardInterrupt) and not place.startswith("step ") and done is first
-        if raised_here and run is not None and run.over is not None:
-            assert isinstance(run.raised, KeyboardInterrupt), f"a key at {place!r}, but it came to {run.raised!r}"
-
-
-def jobs_are_closed(probe: Probe) -> None:
-    """A run that was cut ends with an answer or the record of the cut: no job is left open (design 7.4)."""
-    for watch in probe.watches:
-        for run in watch.runs:
-            end = run.events[-1] if run.events else None
-            if not isinstance(end, AgentEnd) or end.end_reason not in ("aborted", "cancelled", "error", "deadline"):
-                continue
-            ends = [event.result for event in run.events if isinstance(event, ToolExecutionEnd)]
-            # No request was due: all results said so, or finish_turn had decided it before the cut.
-            terminated = any(result.terminate for result in ends)
-            terminated = terminated or any(span.name == "finish_turn" and span.value == "end" for span in run.spans)
-            tail = end.messages[-1] if end.messages else None
-            assert terminated or tail is None or isinstance(tail, AssistantMessage), f"the run ends with {tail!r:.80}"
-
-
 def one_record(probe: Probe) -> None:
     """Why a run was cut stands in the transcript once (design 7.4)."""
     for watch in probe.watches:
@@ -1430,40 +1404,5 @@ def answers_that_were_complete(probe: Probe) -> None:
         assert kept[answer] <= complete[answer], f"the answer {answer[0]!r:.40} came after the cut and is kept"
 
 
-def no_hook_behind_the_host(probe: Probe) -> None:
-    """Once the host has cancelled, or a key has come, no hook is called any more (design 7.3)."""
-    for done in probe.done:
-        in_listener = isinstance(done.error, KeyboardInterrupt) and done.label.startswith("event ")
-        since = done.position if in_listener and len(probe.done) == 1 else done.landed
-        if done.planned.act not in ("cancel", "deadline", "key") or since is None or done.run is None:
-            continue
-        for span in done.run.spans:
-            assert span.kind != "hook" or span.began < since, f"{span} was called behind {done.planned.act}"
-
-
-def closing_hooks_are_not_cut(probe: Probe) -> None:
-    """An abort, an interrupt, ``cancel_tool`` or a time limit does not cut a closing hook (design 7.3, 6)."""
-    soft = ("abort", "interrupt", "cancel_tool", "leave", "steer", "follow_up", "stop_after_turn")
-    if any(done.planned.act not in (*soft, "clear_steering", "clear_follow_up", "clear_all") for done in probe.done):
-        return
-    for watch in probe.watches:
-        for run in watch.runs:
-            if run.listener_errors:
-                continue
-            for span in run.spans:
-                # A hook of a nested call is cut with the call around it.
-                here = [other.name for other in run.spans if other.kind == "tool" and other.task is span.task]
-                nested = any("/" in name for name in here)
-                closing = span.kind == "hook" and span.name in ("after_tool_call", "finish_turn")
-                assert not closing or nested or span.how != "cut", f"{span} was cut by an abort or its like"
-
-
-INVARIANTS: tuple[Callable[[Probe], object], ...] = (
-    keys_come_out,
-    jobs_are_closed,
-    one_record,
-    answers_that_were_complete,
-    no_hook_behind_the_host,
-    closing_hooks_are_not_cut,
-)
+INVARIANTS: tuple[Callable[[Probe], object], ...] = (one_record, answers_that_were_complete)
 """Checks that the kit's own invariants do not make."""

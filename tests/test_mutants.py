@@ -1,6 +1,6 @@
 """The table of mutants and their results: each still applies, and what is kept and published is about them.
 
-That the judges notice them is shown by ``python tests/mutation/mutate.py``, which takes an hour.
+That the judges notice them is shown by ``python tests/mutation/mutate.py``, which takes long.
 """
 
 from __future__ import annotations

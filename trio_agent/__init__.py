@@ -19,8 +19,8 @@ The underscore modules hold one concept each and are layered: an import points o
     _transcript, _messages        what is said, and how prompt and tools are read out of it
     _errors, _door                the error tree; how the host's code is entered and its exceptions sorted
 
-``trio_agent.providers``, ``trio_agent.testing``, ``trio_agent.tools`` and ``trio_agent.cli`` stand above all of these and are
-imported by themselves.
+``trio_agent.providers``, ``trio_agent.testing``, ``trio_agent.tools`` and ``trio_agent.cli`` stand above
+all of these and are imported by themselves.
 
 The library's coroutines are checkpoints unless their docstring says otherwise, and every wait can be
 cancelled.
