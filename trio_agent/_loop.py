@@ -92,15 +92,13 @@ async def _loop(run: Run, prompts: Sequence[AgentMessage], *, skip_first_poll: b
                 return
             record.interrupted = None
             run.check()
+            # Of the last turn alone: what led to a further turn has satisfied the ones before.
             asked_for_more = decision == "continue"
             reason = _ends(run, decision, wanted=unanswered or asked_for_more)
             if reason is not None:
-                record.owed = False
                 await _end(run, reason)
                 return
             pending = await run.poll(config.get_steering_messages)
-            if unanswered or pending:
-                asked_for_more = False
         pending = await run.poll(config.get_follow_up_messages)
         if pending or asked_for_more:
             continue

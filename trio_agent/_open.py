@@ -200,8 +200,6 @@ class Record:
         self.started = False
         self.ended = False
         self.turn_open = False
-        self.finish_told = False
-        """``finish_turn`` was called in this turn."""
         self.message: AgentMessage | None = None
         """A message that has started and not ended, but for answers that stream."""
         self.answer: AssistantMessage | None = None
@@ -304,7 +302,7 @@ class Record:
         elif kind is MessageUpdate:
             cast("Response", self.response).told = event.assistant_message_event
         elif kind is TurnStart:
-            self.turn_open, self.finish_told, self.answer, self.results = True, False, None, []
+            self.turn_open, self.answer, self.results = True, None, []
         elif kind is TurnEnd:
             self.turn_open = False
         elif kind is AgentStart:

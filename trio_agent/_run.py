@@ -195,10 +195,9 @@ class Run:
         """Call the closing hook of a turn; an abort does not cut it, and voids its decision."""
         record = self.record
         function = self.config.finish_turn
-        if function is None or record.finish_told:
+        if function is None:
             return None
         await trio.lowlevel.checkpoint_if_cancelled()
-        record.finish_told = True
         decision: AgentTurnDecision | None = None
         try:
             decision = await self.callback(function, 1).call(self.turn_context(), self.abort)
@@ -220,15 +219,14 @@ class Run:
 
     # --------------------------------------------------------------- cuts
 
-    def interrupt(self, reason: str | None = None) -> bool:
-        """Cut the open response or batch; False if there is none."""
+    def interrupt(self, reason: str | None = None) -> None:
+        """Cut the open response or batch, if there is one."""
         record = self.record
         work = record.response or record.batch
         if work is None or self.abort.requested or self.closing:
-            return False
+            return
         record.interrupted = Cut("interrupt", reason)
         work.cut_off(record.interrupted)
-        return True
 
     def cancel_tool(self, call_id: str, reason: str | None = None) -> bool:
         """Cut one call; False if it is unknown or its body is over."""

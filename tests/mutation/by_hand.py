@@ -495,9 +495,9 @@ BY_HAND = (
         "follow_ups_before_steering",
         "_loop",
         "follow-ups are taken while there is still work",
-        "            pending = await run.poll(config.get_steering_messages)\n            if unanswered",
+        "            pending = await run.poll(config.get_steering_messages)\n        pending",
         "            pending = await run.poll(config.get_steering_messages) or await run.poll("
-        "config.get_follow_up_messages)\n            if unanswered",
+        "config.get_follow_up_messages)\n        pending",
     ),
     HandMade(
         "taken_before_its_start",
