@@ -170,6 +170,7 @@ def test_a_line_that_is_no_case_is_refused(text: str, named: str) -> None:
         ({"acts": ["jump"]}, "'jump'"),
         ({"modes": ["fast"]}, "'fast'"),
         ({"seeds": -1}, "-1"),
+        ({"sample": 0}, "sample is 0"),
         ({"only": Case((PlannedAct("abort"),))}, "place of its own"),
     ],
 )

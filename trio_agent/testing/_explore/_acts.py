@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 import trio
 
 from trio_agent import Agent, QueueFullError, UserMessage
 
-from ._log import CALL_HOOKS, Done, Planted, Span
-from ._probe import AgentWatch
-
-if TYPE_CHECKING:
-    from ._probe import Probe
-
 from ._case import PlannedAct
+from ._log import CALL_HOOKS, Done, Planted, Span
+from ._probe import AgentWatch, Probe
 from ._wrap import LoopWatch
 
 REASON = "explored"
@@ -53,18 +48,18 @@ def perform(probe: Probe, planned: PlannedAct, scope: trio.CancelScope, label: s
             watch.abort.request(REASON)
         case _ if isinstance(watch, AgentWatch):
             with contextlib.suppress(QueueFullError):  # a bounded queue may refuse
-                done.answer = _on_agent(watch.agent, planned)
+                _on_agent(watch.agent, planned)
     if at_once:
         done.landed, done.landed_time = probe.note(), trio.current_time()
     return done
 
 
-def _on_agent(agent: Agent, planned: PlannedAct) -> object:
+def _on_agent(agent: Agent, planned: PlannedAct) -> None:
     match planned.act:
         case "abort":
             agent.abort(REASON)
         case "cancel_tool":
-            return agent.cancel_tool(planned.target or "", REASON)
+            agent.cancel_tool(planned.target or "", REASON)
         case "interrupt":
             agent.interrupt(UserMessage(f"{REASON}: interrupt"))
         case "steer":
@@ -79,4 +74,3 @@ def _on_agent(agent: Agent, planned: PlannedAct) -> object:
             agent.clear_all_queues()
         case "stop_after_turn":
             agent.stop_after_turn()
-    return None

@@ -79,8 +79,6 @@ class Plan:
     """What is added to the run; each is explored by itself."""
     sample: int | None = None
     """How many single acts are tried for each order, drawn at random; None for all."""
-    first: int = 0
-    """The first seed."""
 
     def __attrs_post_init__(self) -> None:
         for act in self.acts:
@@ -92,6 +90,8 @@ class Plan:
         for name in ("seeds", "schedules", "pairs"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} is {getattr(self, name)}, but must be 0 or more")
+        if self.sample is not None and self.sample < 1:
+            raise UsageError(f"sample is {self.sample}, but must be 1 or more, or None for all")
 
     def orders(self, steps: int) -> Iterator[Case]:
         """A case without acts for each order and mode.
@@ -100,9 +100,9 @@ class Plan:
           steps: about how many steps the host has, for the change points of priority schedules.
         """
         for mode in self.modes:
-            for seed in range(self.first, self.first + self.seeds):
+            for seed in range(self.seeds):
                 yield Case(seed=seed, mode=mode)
-            for seed in range(self.first, self.first + self.schedules):
+            for seed in range(self.schedules):
                 yield Case(seed=seed, steps=steps, mode=mode)
 
 

@@ -133,8 +133,6 @@ class Done:
     landed_time: float = 0.0
     error: BaseException | None = None
     """What it raised."""
-    answer: Any = None
-    """What the method that it called gave."""
     in_span: Span | None = None
     """The code that it was done in."""
 

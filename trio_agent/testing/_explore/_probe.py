@@ -29,7 +29,7 @@ from trio_agent._queues import as_messages
 from trio_agent.testing._rules import same
 
 from ._case import Case
-from ._log import Done, Planted, Queued, RunLog, Span
+from ._log import Done, Queued, RunLog, Span
 from ._wrap import HOOKS, LoopWatch, Watch
 
 if TYPE_CHECKING:
@@ -323,6 +323,3 @@ class AgentWatch(Watch):
         if isinstance(event, ToolExecutionStart | ToolExecutionUpdate):
             return event.tool_call_id in state.pending_tool_calls
         return not isinstance(event, ToolExecutionEnd) or event.tool_call_id not in state.pending_tool_calls
-
-
-__all__ = ["Planted", "Probe"]
