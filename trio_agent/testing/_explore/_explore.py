@@ -79,6 +79,8 @@ class Plan:
     """What is added to the run; each is explored by itself."""
     sample: int | None = None
     """How many single acts are tried for each order, drawn at random; None for all."""
+    first: int = 0
+    """The first seed."""
 
     def __attrs_post_init__(self) -> None:
         for act in self.acts:
@@ -100,9 +102,9 @@ class Plan:
           steps: about how many steps the host has, for the change points of priority schedules.
         """
         for mode in self.modes:
-            for seed in range(self.seeds):
+            for seed in range(self.first, self.first + self.seeds):
                 yield Case(seed=seed, mode=mode)
-            for seed in range(self.schedules):
+            for seed in range(self.first, self.first + self.schedules):
                 yield Case(seed=seed, steps=steps, mode=mode)
 
 
