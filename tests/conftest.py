@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 pytest_plugins = ["pytester"]
+
+# Where one of these is set pytest prints its summary without limits. The tests that run pytest, here or in a process,
+# compare what it prints on a terminal of 80 columns.
+for name in ("CI", "BUILD_NUMBER"):
+    os.environ.pop(name, None)
 
 
 @pytest.fixture
