@@ -4,6 +4,10 @@ What a provider does instead of answering is a :class:`ProviderError`.
 """
 
 from ._anthropic import AnthropicMessagesDecoder as AnthropicMessagesDecoder
+from ._compat import ChatCompat as ChatCompat
+from ._compat import ChatThinking as ChatThinking
+from ._compat import FinishMeaning as FinishMeaning
+from ._compat import MessagesCompat as MessagesCompat
 from ._errors import AuthenticationError as AuthenticationError
 from ._errors import ContextTooLongError as ContextTooLongError
 from ._errors import InvalidRequestError as InvalidRequestError
@@ -18,8 +22,6 @@ from ._errors import ServerError as ServerError
 from ._errors import TransportError as TransportError
 from ._errors import error_from_object as error_from_object
 from ._errors import error_from_response as error_from_response
-from ._openai_chat import ChatCompat as ChatCompat
-from ._openai_chat import FinishMeaning as FinishMeaning
 from ._openai_chat import OpenAIChatDecoder as OpenAIChatDecoder
 
 for _item in list(globals().values()):

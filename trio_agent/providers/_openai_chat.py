@@ -8,65 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias, final
-
-import attrs
+from typing import Any, final
 
 from trio_agent._messages import StopReason, Usage
 from trio_agent._stream import ModelRequest
 
+from ._compat import ChatCompat
 from ._decoder import Decoder, count, objects, string, without_surrogates
 from ._errors import ProtocolError, RefusedError, ServerError, TransportError
 from ._sse import ServerSentEvent
 
-__all__ = ["ChatCompat", "FinishMeaning", "OpenAIChatDecoder"]
-
-FinishMeaning: TypeAlias = Literal["stop", "length", "tool_use", "refused", "error"]
-"""What a finish reason means: ``refused`` raises `RefusedError`, ``error`` raises `ServerError`."""
-
-_FINISH_REASONS: Mapping[str, FinishMeaning] = {
-    "stop": "stop",
-    "eos": "stop",  # text-generation-inference
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "end_turn": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",  # Mistral
-    "model_context_window_exceeded": "length",  # Z.ai
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "refused",
-    "sensitive": "refused",  # Z.ai
-    "error": "error",  # OpenRouter, Mistral
-    "network_error": "error",  # Z.ai
-    "insufficient_system_resource": "error",  # DeepSeek
-    "abort": "error",  # vLLM, SGLang
-}
-
-
-def _finish_reasons(own: Mapping[str, FinishMeaning]) -> Mapping[str, FinishMeaning]:
-    return {**_FINISH_REASONS, **own}
-
-
-@final
-@attrs.frozen
-class ChatCompat:
-    """How a server departs from OpenAI's Chat Completions.
-
-    The default reads every server that says how its answer ended.
-    """
-
-    finish_reason_required: bool = True
-    """False for servers that never send a finish reason: then ``[DONE]`` alone ends an answer. A body
-    that ends without either is an error all the same, for it may have been cut (B82)."""
-    finish_reasons: Mapping[str, FinishMeaning] = attrs.field(factory=dict, converter=_finish_reasons)
-    """What its finish reasons mean; those given are added to what is known. One that is unknown is an error."""
-    thinking_fields: tuple[str, ...] = ("reasoning_content", "reasoning", "reasoning_text", "reasoning_details")
-    """Where thinking may stand in a delta; of several that say something the first counts, for OpenRouter
-    says the same twice. ``thinking_signature`` of the block is the name of the field, so that it can be
-    sent back as it came (B89)."""
-
+__all__ = ["OpenAIChatDecoder"]
 
 _MARKS = re.compile(r'\\.|\\\Z|["{}]', re.DOTALL)
 
