@@ -12,12 +12,15 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import network
 import pytest
+import trio
 from decoding import Decoded, Decoder, decode_always_the_same, decode_pieces
 
-from trio_agent import ThinkingContent
+from trio_agent import Agent, RunLimits, ThinkingContent, Tool, ToolContext
 from trio_agent.providers import (
     AnthropicMessagesDecoder,
     AuthenticationError,
@@ -32,7 +35,9 @@ from trio_agent.providers import (
     RateLimitError,
     RefusedError,
     ServerError,
+    TimeLimits,
     TransportError,
+    open_models,
 )
 
 NAMED = os.environ.get("TRIO_AGENT_CAPTURES")
@@ -190,6 +195,7 @@ KINDS: dict[str, set[type[ProviderError]]] = {
     "connection": {TransportError},
     "malformed_event": {ProtocolError},
     "rate_limit": {RateLimitError},
+    "timeout": {TransportError},
 }
 
 REFUSAL = "chat-refusal"
@@ -241,3 +247,78 @@ def test_a_fault_says_how_long_to_wait() -> None:
     decoder.end()
     assert decoder.error is not None
     assert (decoder.error.status, decoder.error.retry_after) == (429, 1.0)
+
+
+# ------------------------------------------------------- over a real socket
+
+
+def raw_script(fault: dict[str, Any]) -> network.Script:
+    """Answer the first request with the bytes of a fault, at its pace; all others with a hello."""
+    asked = 0
+
+    async def script(request: network.Received, reply: network.Reply) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            await network.answer(request, reply)
+            return
+        await reply.start(fault["status"], fault["headers"])
+        for chunk in fault["chunks"]:
+            await trio.sleep((chunk.get("delay_ms") or 0) / 1000)
+            await reply.write(base64.b64decode(chunk["b64"]))
+        if fault["close"] == "clean":
+            await reply.finish()
+
+    return script
+
+
+@pytest.mark.slow  # some servers pause for real, as they did in the reports
+@pytest.mark.parametrize("library", network.LIBRARIES, ids=lambda library: library.__name__)
+@pytest.mark.parametrize("name", FAULTS)
+async def test_a_fault_ends_as_it_should_over_a_real_socket(name: str, library: ModuleType) -> None:
+    fault = FAULTS[name]
+    expect = fault["expect"]
+    ran: list[str] = []
+    names = {call["name"] for call in expect.get("tool_calls", ())} | {"f", "g"}
+
+    async def run(arguments: Any, ctx: ToolContext) -> str:
+        await trio.lowlevel.checkpoint()
+        ran.append(ctx.tool_call_id)
+        return "done"
+
+    tools = [Tool(each, execute=run) for each in names]
+    limits = TimeLimits(between_events=1.0)  # of one server the fault is to be silent for longer
+    async with (
+        network.serving(raw_script(fault)) as (server, url),
+        library.AsyncClient(timeout=None) as client,
+        open_models(client=client, limits=limits, max_retries=0) as models,
+    ):
+        if fault["api"] == "openai-chat":
+            model = models.openai_compatible(url, "m")
+        else:
+            model = models.anthropic_compatible(url, "m")
+        agent = Agent(model, tools=tools, limits=RunLimits(turns=1))
+        with trio.fail_after(20):
+            result = await agent.prompt("Hi.")
+        message = result.message
+        assert message is not None
+        error = result.exception
+        if "partial_text" in expect:
+            assert message.text == expect["partial_text"]
+        if expect["outcome"] == "either":
+            assert (message.text, type(error)) == (expect["text"], TransportError)
+        elif expect["outcome"] != "ok" and name != "chat-truncated-args-length":
+            assert isinstance(error, ProviderError)
+            assert type(error) in KINDS[expect["error_kind"]]
+            assert error.retryable == expect["retryable"]
+            assert message.stop_reason == "error"
+            assert ran == []
+        else:
+            assert error is None
+            assert message.text == (
+                expect["refusal"] if name == REFUSAL else expect.get("text", expect.get("partial_text", ""))
+            )
+            if name != "chat-truncated-args-length":
+                assert sorted(ran) == sorted(call["id"] for call in expect.get("tool_calls", ()))
+        assert len(server.received) == 1
+        assert all(connection.is_idle() for connection in network.pool_of(client).connections)

@@ -4,10 +4,14 @@ What a provider does instead of answering is a :class:`ProviderError`.
 """
 
 from ._anthropic import AnthropicMessagesDecoder as AnthropicMessagesDecoder
+from ._anthropic_request import AnthropicMessagesEncoder as AnthropicMessagesEncoder
 from ._compat import ChatCompat as ChatCompat
 from ._compat import ChatThinking as ChatThinking
 from ._compat import FinishMeaning as FinishMeaning
 from ._compat import MessagesCompat as MessagesCompat
+from ._driver import OnPayload as OnPayload
+from ._driver import OnResponse as OnResponse
+from ._driver import ProviderResponse as ProviderResponse
 from ._errors import AuthenticationError as AuthenticationError
 from ._errors import ContextTooLongError as ContextTooLongError
 from ._errors import InvalidRequestError as InvalidRequestError
@@ -22,7 +26,14 @@ from ._errors import ServerError as ServerError
 from ._errors import TransportError as TransportError
 from ._errors import error_from_object as error_from_object
 from ._errors import error_from_response as error_from_response
+from ._exchange import TimeLimits as TimeLimits
+from ._model import HTTPModel as HTTPModel
+from ._model import Prices as Prices
+from ._models import Models as Models
+from ._models import connect as connect
+from ._models import open_models as open_models
 from ._openai_chat import OpenAIChatDecoder as OpenAIChatDecoder
+from ._openai_chat_request import OpenAIChatEncoder as OpenAIChatEncoder
 
 for _item in list(globals().values()):
     if getattr(_item, "__module__", "").startswith(__name__ + "."):

@@ -13,6 +13,7 @@ from trio_agent._stream import ModelRequest
 
 from ._decoder import Decoder, count, objects, string, without_surrogates
 from ._errors import ProtocolError, RefusedError, TransportError, redacted
+from ._model import Prices
 from ._sse import ServerSentEvent
 
 __all__ = ["AnthropicMessagesDecoder"]
@@ -73,6 +74,7 @@ class AnthropicMessagesDecoder(Decoder):
       status: the HTTP status.
       headers: the HTTP headers, for errors.
       secrets: further texts that errors must not show.
+      prices: what the model costs; usage then has a ``cost``.
     """
 
     api = "anthropic-messages"
@@ -84,8 +86,9 @@ class AnthropicMessagesDecoder(Decoder):
         status: int = 200,
         headers: Mapping[str, str] | None = None,
         secrets: Iterable[str] = (),
+        prices: Prices | None = None,
     ) -> None:
-        super().__init__(request, status=status, headers=headers, secrets=secrets)
+        super().__init__(request, status=status, headers=headers, secrets=secrets, prices=prices)
         self._started = False
         self._blocks: dict[int, _Block] = {}
         self._count = 0  # blocks of the answer so far
@@ -241,7 +244,7 @@ class AnthropicMessagesDecoder(Decoder):
         """Usage comes at both ends; what the later one leaves out stays (B83)."""
         if isinstance(usage, dict) and usage:
             self._usage.update((name, value) for name, value in usage.items() if value is not None)
-            self.builder.usage = messages_usage(self._usage)
+            self._used(messages_usage(self._usage))
 
     # How it ends.
 

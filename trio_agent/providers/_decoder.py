@@ -16,10 +16,11 @@ import attrs
 import jiter
 
 from trio_agent._errors import UsageError
-from trio_agent._messages import AssistantMessage, StopReason
+from trio_agent._messages import AssistantMessage, StopReason, Usage
 from trio_agent._stream import MessageBuilder, ModelRequest, StreamEvent
 
 from ._errors import ProtocolError, ProviderError, TransportError, error_from_object, error_from_response, redacted
+from ._model import Prices
 from ._sse import MAX_EVENT_SIZE, ServerSentEvent, ServerSentEventParser
 
 __all__ = ["Decoder", "Steps", "count", "objects", "string", "without_surrogates"]
@@ -162,12 +163,19 @@ class Decoder:
     api = ""
 
     def __init__(
-        self, request: ModelRequest | None, *, status: int, headers: Mapping[str, str] | None, secrets: Iterable[str]
+        self,
+        request: ModelRequest | None,
+        *,
+        status: int,
+        headers: Mapping[str, str] | None,
+        secrets: Iterable[str],
+        prices: Prices | None,
     ) -> None:
         self.builder = MessageBuilder(request, api=self.api)
         self.done = False
         self.error: ProviderError | None = None
         self._steps = Steps(self.builder)
+        self._prices = prices
         self._status = status
         self._headers = dict(headers or {})
         key = None if request is None else request.api_key
@@ -309,6 +317,9 @@ class Decoder:
             return self._reported(_tolerantly(event.data))
         except (ValueError, RecursionError):
             return self._reported(event.data.decode("utf-8", "replace"))
+
+    def _used(self, usage: Usage) -> None:
+        self.builder.usage = usage if self._prices is None else self._prices.priced(usage)
 
     def _complete(self, stop_reason: StopReason, extra: Mapping[str, Any]) -> None:
         message = self.builder.finish(stop_reason)

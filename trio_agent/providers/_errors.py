@@ -288,7 +288,7 @@ def error_from_object(
     retryable = {"true": True, "false": False}.get(said)
     if retryable is None and not _FINAL.isdisjoint(words):
         retryable = False
-    shown = "" if status is None or status < 400 else f" (status {status})"
+    shown = "" if status is None or 200 <= status < 300 else f" (status {status})"
     request_id = next((known[name] for name in _REQUEST_ID_HEADERS if known.get(name)), outer.get("request_id"))
     return cls(
         f"{cls._summary}{shown}" + (f": {text}" if text else ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final
 from urllib.parse import urlsplit
@@ -27,8 +28,8 @@ _PER = 1_000_000
 class Driver(Protocol):
     """Who sends the requests of a model."""
 
-    async def stream(self, request: ModelRequest, sink: StreamSink) -> AssistantMessage:
-        """Ask the model of a request; a stream function."""
+    async def stream(self, model: HTTPModel, request: ModelRequest, sink: StreamSink) -> AssistantMessage:
+        """Ask a model."""
         ...
 
 
@@ -122,4 +123,4 @@ class HTTPModel:
     @property
     def stream_fn(self) -> StreamFn | None:
         """Sends requests through the driver."""
-        return None if self.driver is None else self.driver.stream
+        return None if self.driver is None else functools.partial(self.driver.stream, self)

@@ -16,6 +16,7 @@ from trio_agent._stream import ModelRequest
 from ._compat import ChatCompat
 from ._decoder import Decoder, count, objects, string, without_surrogates
 from ._errors import ProtocolError, RefusedError, ServerError, TransportError
+from ._model import Prices
 from ._sse import ServerSentEvent
 
 __all__ = ["OpenAIChatDecoder"]
@@ -125,6 +126,7 @@ class OpenAIChatDecoder(Decoder):
       headers: the HTTP headers, for errors.
       compat: how the server departs from OpenAI's.
       secrets: further texts that errors must not show.
+      prices: what the model costs; usage then has a ``cost``.
     """
 
     api = "openai-chat"
@@ -137,8 +139,9 @@ class OpenAIChatDecoder(Decoder):
         headers: Mapping[str, str] | None = None,
         compat: ChatCompat | None = None,
         secrets: Iterable[str] = (),
+        prices: Prices | None = None,
     ) -> None:
-        super().__init__(request, status=status, headers=headers, secrets=secrets)
+        super().__init__(request, status=status, headers=headers, secrets=secrets, prices=prices)
         self._compat = ChatCompat() if compat is None else compat
         self._started = False
         self._open: tuple[str, int] | None = None  # the text or thinking that goes on: its field, its block
@@ -280,7 +283,7 @@ class OpenAIChatDecoder(Decoder):
         """Usage comes at any place and more than once; what a later one leaves out stays."""
         if isinstance(usage, dict) and usage:
             self._usage.update((name, value) for name, value in usage.items() if value is not None)
-            self.builder.usage = chat_usage(self._usage)
+            self._used(chat_usage(self._usage))
 
     # How it ends.
 
