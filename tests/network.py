@@ -217,7 +217,7 @@ class MemoryNetwork:
     def client(self, **settings: Any) -> Any:
         """A client whose connections are in memory; ``pool_of`` gives their pool."""
         settings.setdefault("timeout", None)
-        transport = self.library.AsyncHTTPTransport(verify=False)  # noqa: S501 - nothing is encrypted here, and contexts cost 20 ms
+        transport = self.library.AsyncHTTPTransport(verify=False)  # contexts cost 20 ms
         transport._pool = self.core.AsyncConnectionPool(network_backend=self, max_connections=None)
         return self.library.AsyncClient(transport=transport, **settings)
 

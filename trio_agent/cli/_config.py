@@ -12,10 +12,12 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, final, get_args
 
 import attrs
 import click
+
+from trio_agent._messages import ThinkingLevel
 
 from ._exit import ExitCode
 
@@ -59,15 +61,23 @@ def _flag(value: Any) -> bool:
 
 _Keys: TypeAlias = Mapping[str, _Key]
 
+
+def _level(value: Any) -> bool:
+    return value in get_args(ThinkingLevel)
+
+
 _KEYS: _Keys = {
+    "base-url": _Key("base_url", _text, "a URL, in quotes"),
     "json": _Key("as_json", _flag, "true or false"),
     "max-parallel": _Key("max_parallel", _count, "a whole number, at least 1"),
     "max-turns": _Key("max_turns", _count, "a whole number, at least 1"),
+    "model": _Key("model", _text, "the name of a model, in quotes"),
     "resume": _Key("resume", _text, "the name of a file, in quotes", is_path=True),
     "root": _Key("root", _text, "the name of a directory, in quotes", is_path=True),
     "save": _Key("save", _text, "the name of a file, in quotes", is_path=True),
     "sequential": _Key("sequential", _flag, "true or false"),
     "system": _Key("system", _text, "the name of a file, in quotes", is_path=True),
+    "thinking": _Key("thinking", _level, f"one of {', '.join(get_args(ThinkingLevel))}, in quotes"),
     "timeout": _Key("timeout", _seconds, "a number of seconds above 0"),
     "tools": _Key("tools", _names, "a list of names, or one text with commas between them"),
 }

@@ -6,15 +6,17 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import click
 import trio
 
 from trio_agent._agent import Agent
-from trio_agent._errors import FormatError
+from trio_agent._errors import FormatError, UsageError
 from trio_agent._hooks import RunLimits
-from trio_agent._messages import AgentMessage, SystemMessage
+from trio_agent._messages import AgentMessage, SystemMessage, ThinkingLevel
 
 from ._config import ConfiguredCommand, with_configuration
 from ._exit import ExitCode, exit_codes_help
@@ -41,6 +43,23 @@ def _finite(context: click.Context, option: click.Parameter, value: float | None
 
 @click.command(cls=ConfiguredCommand, epilog=exit_codes_help())
 @click.argument("prompt")
+@click.option(
+    "--model",
+    metavar="VENDOR:MODEL",
+    help="Who answers, as anthropic:MODEL, openai:MODEL, ollama:MODEL ...; without it a model that works offline.",
+)
+@click.option(
+    "--base-url",
+    metavar="URL",
+    help="Where the model's server is. With a MODEL that names no vendor: any that speaks OpenAI's Chat Completions.",
+)
+@click.option(
+    "--thinking",
+    type=click.Choice(get_args(ThinkingLevel)),
+    default="off",
+    show_default=True,
+    help="How much the model is asked to think.",
+)
 @click.option(
     "--tools",
     metavar="NAMES",
@@ -76,6 +95,9 @@ def run(
     context: click.Context,
     prompt: str,
     *,
+    model: str | None,
+    base_url: str | None,
+    thinking: ThinkingLevel,
     tools: Sequence[str],
     root: str,
     system: str | None,
@@ -89,12 +111,19 @@ def run(
 ) -> int:
     """Run an agent on PROMPT ("-" reads it from standard input).
 
-    The model works offline, so no key and no network are needed. It parses and does not think: it
-    takes the prompt as a list of instructions, makes each a tool call, runs them all in parallel,
-    and reports what came back.
+    Without --model nobody is asked: a model that works offline, without a key or a network. It parses
+    and does not think: it takes the prompt as a list of instructions, makes each a tool call, runs them
+    all in parallel, and reports what came back.
 
     \b
       trio-agent run 'read README.md 1-5; search "async def" in src; run "ls -l"'
+
+    With --model a real one answers, whose key is in the environment (ANTHROPIC_API_KEY,
+    OPENAI_API_KEY ...). No key goes to a --base-url unless the model is named with its vendor.
+
+    \b
+      trio-agent run --model anthropic:MODEL 'What is this project about?'
+      trio-agent run --model qwen3 --base-url http://127.0.0.1:8080/v1 'What is this project about?'
 
     Commands may do whatever you may; only the tools for files are confined to the directory.
 
@@ -121,19 +150,30 @@ def run(
         raise _Refused(f"--tools: {reason_of(error)}") from error
     if prompt == "-":
         prompt = _standard_input()
+    if base_url is not None and model is None:
+        raise click.UsageError("--base-url goes with --model.")
     on_terminal = not as_json and sys.stdout is not None and sys.stdout.isatty()
     agent = Agent(
         offline_model(markdown=on_terminal),
         tools=toolbox,
         system_prompt=system_prompt,
         messages=messages,
+        thinking_level=thinking,
         tool_execution="sequential" if sequential else "parallel",
         max_parallel_tools=max_parallel,
         limits=RunLimits(turns=max_turns, seconds=timeout),
         repeat_partial=True,  # what a command printed before it was cut is worth knowing
     )
     view: View = JsonView() if as_json else _terminal_view() if on_terminal else PlainView()
-    return trio.run(Session(agent, view, kill_now, timeout).run, prompt, save)
+    session = Session(agent, view, kill_now, timeout)
+    if model is None:
+        return trio.run(session.run, prompt, save)
+    from ._remote import run_with_model  # noqa: PLC0415 - httpx takes 100 ms that the offline model does not need
+
+    try:
+        return trio.run(partial(run_with_model, session, agent, prompt, save, name=model, base_url=base_url))
+    except UsageError as error:
+        raise _Refused(f"--model: {error}") from error
 
 
 def _terminal_view() -> View:
