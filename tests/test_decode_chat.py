@@ -330,6 +330,14 @@ def test_ids_names_and_types_that_are_repeated_count_once() -> None:
     assert arguments(message) == [A]
 
 
+def test_blank_arguments_are_no_object_that_the_next_delta_with_the_name_could_follow() -> None:
+    """Found by comparison with OpenAI's SDK: the call was split where its head said nothing but blanks."""
+    message = answered(
+        calls(call(0, "a", "f", " ")), calls(call(0, "a", "f", '{"x"')), calls(call(0, "a", "f", ": 1}"))
+    )
+    assert arguments(message) == [A]
+
+
 def test_empty_ids_and_names_on_later_deltas() -> None:
     message = answered(calls(call(0, "a", "f", None)), calls(call(0, "", "", '{"x"')), calls(call(0, "", None, ": 1}")))
     assert arguments(message) == [A]

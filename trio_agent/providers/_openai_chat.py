@@ -27,7 +27,7 @@ _MARKS = re.compile(r'\\.|\\\Z|["{}]', re.DOTALL)
 class _Call:
     """A tool call of the answer: what its server calls it, and what has come of it."""
 
-    __slots__ = ("_depth", "_quoted", "_rest", "_unread", "arguments", "block", "id", "index", "name")
+    __slots__ = ("_closed", "_depth", "_quoted", "_rest", "_unread", "arguments", "block", "id", "index", "name")
 
     def __init__(self, index: int | None, id: str) -> None:
         self.index = index
@@ -38,6 +38,7 @@ class _Call:
         self.arguments: list[str] = []
         self._unread = 0  # what follows is about the arguments before this one
         self._depth = 0
+        self._closed = False  # an object has been closed: blanks alone are none
         self._quoted = False
         self._rest = ""  # a backslash whose character is to come
 
@@ -52,7 +53,8 @@ class _Call:
                 self._rest = mark
             elif not self._quoted:
                 self._depth += {"{": 1, "}": -1}.get(mark, 0)
-        return self._depth == 0 and not self._quoted and bool(self.arguments)
+                self._closed = self._closed or mark == "}"
+        return self._depth == 0 and not self._quoted and self._closed
 
 
 class _Calls:
