@@ -40,6 +40,7 @@ _DIRECTIVES_OF_PAGES = ("{toctree}", "{figure}")
 _VIRTUAL = (
     "trip.py", "watch.py", "steer.py", "abort.py", "deadline.py", "own_model.py",
     "tool_limits.py", "cancel_causes.py", "cancel_cleanup.py", "program_start.py", "cut_well.py",
+    "model_errors.py",
 )  # fmt: skip
 """Programs whose output hangs on fractions of a second: they run on a virtual clock, or a busy machine fails them.
 

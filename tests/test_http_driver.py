@@ -19,8 +19,28 @@ import pytest
 import trio
 from network import Received, Reply, Script, chat_answer, chat_call, chunk
 
-from trio_agent import Agent, AgentEvent, AssistantMessage, MessageUpdate, TextContent, TextDelta, UsageError, tool
-from trio_agent.providers import HTTPModel, Models, Prices, ProviderResponse, TimeLimits, TransportError, open_models
+from trio_agent import (
+    Agent,
+    AgentEvent,
+    AgentTurnContext,
+    AgentTurnDecision,
+    AssistantMessage,
+    MessageUpdate,
+    TextContent,
+    TextDelta,
+    UsageError,
+    tool,
+)
+from trio_agent.providers import (
+    ChatCompat,
+    HTTPModel,
+    Models,
+    Prices,
+    ProviderResponse,
+    TimeLimits,
+    TransportError,
+    open_models,
+)
 from trio_agent.testing import assert_transcript_valid
 
 KEY = "sk-test-0123456789abcdef"
@@ -149,6 +169,56 @@ async def test_usage_has_a_cost_where_the_model_has_prices() -> None:
             "cacheWrite": 0.0,
             "total": pytest.approx(44e-6),
         }
+
+
+async def test_the_hook_of_the_guide_goes_on_where_an_answer_paused() -> None:
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
+    paused = {
+        "type": "message",
+        "content": [{"type": "text", "text": "I search. "}, search],
+        "stop_reason": "pause_turn",
+    }
+    rest = {"type": "message", "content": [{"type": "text", "text": "Found."}], "stop_reason": "end_turn"}
+    answers = [paused, rest]
+
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.respond(200, answers.pop(0))
+
+    def finish_turn(turn: AgentTurnContext) -> AgentTurnDecision | None:
+        return "continue" if turn.message.raw_stop_reason == "pause_turn" else None
+
+    async with setting(script) as s:
+        agent = Agent(s.models.anthropic_compatible("http://test", "m"), finish_turn=finish_turn)
+        result = await agent.prompt("What is x?")
+        assert result.text == "Found."
+        assert s.server.received[1].json()["messages"] == [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "What is x?", "cache_control": {"type": "ephemeral"}}],
+            },
+            {"role": "assistant", "content": [{"type": "text", "text": "I search. "}, search]},
+        ]
+
+
+async def test_arguments_of_the_guide_for_a_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with setting(network.answer) as s:
+        azure = s.models.openai_compatible(
+            "http://test/openai/deployments/d",
+            "d",
+            key_header="api-key",
+            api_key=KEY,
+            query={"api-version": "2024-10-21"},
+            max_tokens=4000,
+            images=False,
+            compat=ChatCompat(thinking="chat_template", finish_reason_required=False),
+        )
+        await Agent(azure, thinking_level="high").prompt("Hi.")
+        (request,) = s.server.received
+        assert request.target == "/openai/deployments/d/chat/completions?api-version=2024-10-21"
+        assert request.headers["api-key"] == KEY
+        assert "authorization" not in request.headers
+        assert request.json()["chat_template_kwargs"] == {"enable_thinking": True}
+        assert request.json()["max_tokens"] == 4000
 
 
 # -------------------------------------------------------------------- keys
