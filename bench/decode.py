@@ -68,7 +68,7 @@ def chat(deltas: Sequence[Mapping[str, Any]], reason: str) -> Answer:
         "service_tier": "default",
         "system_fingerprint": "fp_07871e2ad8",
     }
-    choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas]
+    choices: list[Mapping[str, Any]] = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason})
     return answer_of([{**base, "choices": [choice], "usage": None} for choice in choices], OpenAIChatDecoder)
 

@@ -171,6 +171,7 @@ def _default(value: Any) -> Any:
 
 
 _MADE_BY_THE_LIBRARY = {
+    "Models",
     "AgentState",
     "EventStream",
     "ModelStream",

@@ -9,6 +9,7 @@ from ._compat import ChatCompat as ChatCompat
 from ._compat import ChatThinking as ChatThinking
 from ._compat import FinishMeaning as FinishMeaning
 from ._compat import MessagesCompat as MessagesCompat
+from ._compat import SystemMessages as SystemMessages
 from ._driver import OnPayload as OnPayload
 from ._driver import OnResponse as OnResponse
 from ._driver import ProviderResponse as ProviderResponse
@@ -27,6 +28,8 @@ from ._errors import TransportError as TransportError
 from ._errors import error_from_object as error_from_object
 from ._errors import error_from_response as error_from_response
 from ._exchange import TimeLimits as TimeLimits
+from ._model import ApiName as ApiName
+from ._model import Driver as Driver
 from ._model import HTTPModel as HTTPModel
 from ._model import Prices as Prices
 from ._models import Models as Models

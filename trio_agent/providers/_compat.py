@@ -12,7 +12,7 @@ import attrs
 
 from trio_agent._messages import ThinkingLevel
 
-__all__ = ["ChatCompat", "ChatThinking", "FinishMeaning", "MessagesCompat"]
+__all__ = ["ChatCompat", "ChatThinking", "FinishMeaning", "MessagesCompat", "SystemMessages"]
 
 FinishMeaning: TypeAlias = Literal["stop", "length", "tool_use", "refused", "error"]
 """What a finish reason means: ``refused`` raises `RefusedError`, ``error`` raises `ServerError`."""

@@ -134,7 +134,7 @@ def _unknown(name: str, vendor: str, id: str) -> str:
 @asynccontextmanager
 async def open_models(
     *,
-    client: Client | None = None,
+    client: Any = None,
     api_keys: Mapping[str, str] | None = None,
     max_connections: int = 100,
     limits: TimeLimits | None = None,
