@@ -79,7 +79,8 @@ async def test_b99_places_sockets_and_later_requests(seed: int, library: ModuleT
                     ] * len(agents)
                 gc.collect()
             assert [str(each.message) for each in caught] == []
-            left = network.pool_of(client).connections
+            # One that was cancelled before it connected has no socket; the next request takes it out.
+            left = [each for each in network.pool_of(client).connections if ", NEW," not in repr(each)]
             assert len(left) <= PLACES
             assert all(connection.is_idle() for connection in left)
             with trio.fail_after(10):

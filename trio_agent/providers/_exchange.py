@@ -11,7 +11,7 @@ import functools
 import math
 import ssl
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias, cast, final
@@ -144,6 +144,33 @@ class Exchange:
             await self._response.aclose()
 
 
+class _Connecting:
+    """Closes what a cancelled request leaves of a connection that was coming about.
+
+    Both libraries lose the socket where they are cancelled during the TLS handshake (httpcore 1.0.9, httpcore2
+    2.16.2: ``start_tls`` closes it on ``Exception`` alone). Their tracing says which one it is.
+    """
+
+    def __init__(self, others: Callable[[str, Any], Awaitable[None]] | None) -> None:
+        self._others = others
+        self._stream: Any = None
+
+    async def trace(self, name: str, info: Mapping[str, Any]) -> None:
+        """What the request does; called by the library."""
+        if name.endswith(("connect_tcp.complete", "connect_unix_socket.complete")):
+            self._stream = info["return_value"]
+        elif name.endswith(("start_tls.complete", "receive_response_headers.complete")):
+            self._stream = None  # the library closes it from here on
+        if self._others is not None:
+            await self._others(name, info)
+
+    async def aclose(self) -> None:
+        """Close it, if there is one."""
+        if self._stream is not None:
+            with trio.move_on_after(_CLOSING, shield=True):
+                await self._stream.aclose()
+
+
 class _Body:
     """The body of a request. That of the libraries is an asynchronous generator, which a cancelled request abandons."""
 
@@ -183,6 +210,9 @@ async def exchange(
     library = library_of(client)
     request.stream = _body_class(library)(request.content)
     deadline = trio.current_time() + limits.first_event
+    connecting = _Connecting(request.extensions.get("trace"))
+    request.extensions["trace"] = connecting.trace
+    response: Any = None
     try:
         with trio.fail_at(deadline):
             response = await client.send(request, stream=True, follow_redirects=False)
@@ -197,6 +227,9 @@ async def exchange(
         raise _failed("the request cannot be sent", error, secrets, retryable=False) from error
     except library.HTTPError as error:
         raise _failed("the connection broke before the server answered", error, secrets) from error
+    finally:
+        if response is None:
+            await connecting.aclose()
     found = Exchange(library, cast("_Response", response), limits, deadline, secrets)
     try:
         yield found
