@@ -147,8 +147,9 @@ class Exchange:
 class _Connecting:
     """Closes what a cancelled request leaves of a connection that was coming about.
 
-    Both libraries lose the socket where they are cancelled during the TLS handshake (httpcore 1.0.9, httpcore2
-    2.16.2: ``start_tls`` closes it on ``Exception`` alone). Their tracing says which one it is.
+    Both libraries lose the socket where they are cancelled during the TLS handshake (``start_tls`` closes it on
+    ``Exception`` alone) or right behind it (the connection stands in the pool as new, and nobody takes it any
+    more; httpcore 1.0.9, httpcore2 2.16.2). Their tracing says which one it is.
     """
 
     def __init__(self, others: Callable[[str, Any], Awaitable[None]] | None) -> None:
@@ -157,9 +158,9 @@ class _Connecting:
 
     async def trace(self, name: str, info: Mapping[str, Any]) -> None:
         """What the request does; called by the library."""
-        if name.endswith(("connect_tcp.complete", "connect_unix_socket.complete")):
+        if name.endswith(("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")):
             self._stream = info["return_value"]
-        elif name.endswith(("start_tls.complete", "receive_response_headers.complete")):
+        elif name.startswith(("http11.", "http2.")):
             self._stream = None  # the library closes it from here on
         if self._others is not None:
             await self._others(name, info)
