@@ -60,7 +60,7 @@ def answer_of(documents: Sequence[Mapping[str, Any]], make: Callable[[], Any]) -
 
 def chat(deltas: Sequence[Mapping[str, Any]], reason: str) -> Answer:
     """Deltas of Chat Completions in chunks with the fields that OpenAI sends."""
-    base = {
+    base: dict[str, Any] = {
         "id": "chatcmpl-BxYb2vYQpiHyT8Lmuv9p1r7a5",
         "object": "chat.completion.chunk",
         "created": 1753357877,
@@ -68,7 +68,9 @@ def chat(deltas: Sequence[Mapping[str, Any]], reason: str) -> Answer:
         "service_tier": "default",
         "system_fingerprint": "fp_07871e2ad8",
     }
-    choices: list[Mapping[str, Any]] = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas]
+    choices: list[Mapping[str, Any]] = [
+        {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas
+    ]
     choices.append({"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason})
     return answer_of([{**base, "choices": [choice], "usage": None} for choice in choices], OpenAIChatDecoder)
 

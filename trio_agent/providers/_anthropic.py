@@ -173,26 +173,28 @@ class AnthropicMessagesDecoder(Decoder):
         self._blocks[index] = opened
 
     def _known(self, document: Mapping[str, Any]) -> _Block:
-        block = self._blocks.get(_index(document))
+        index = document.get("index")
+        block = self._blocks.get(index if type(index) is int else _index(document))
         if block is None:
             raise ProtocolError(f"the server sent a delta for block {document.get('index')!r}, which is not open")
         return block
 
     def _delta(self, block: _Block, delta: Mapping[str, Any]) -> None:
-        match block.kind, delta.get("type"):
-            case "text", "text_delta":
+        kind = block.kind
+        match delta.get("type"):
+            case "text_delta" if kind == "text":
                 self._steps.text(block.block, string(delta.get("text")))
-            case "tool_use", "input_json_delta":
+            case "input_json_delta" if kind == "tool_use":
                 text = string(delta.get("partial_json"))
                 block.grew = block.grew or bool(text)
                 self._steps.arguments(block.block, text)
-            case "thinking", "thinking_delta":
+            case "thinking_delta" if kind == "thinking":
                 self._steps.thinking(block.block, string(delta.get("thinking")))
-            case "thinking", "signature_delta":
+            case "signature_delta" if kind == "thinking":
                 block.add("signature", string(delta.get("signature")))
-            case "text", "citations_delta":
+            case "citations_delta" if kind == "text":
                 self._cite(block.block, delta.get("citation"))
-            case (("text" | "tool_use" | "thinking" | "redacted_thinking"), _):
+            case _ if kind in ("text", "tool_use", "thinking", "redacted_thinking"):
                 pass  # of a type that is not known yet
             case _:
                 for name, value in delta.items():

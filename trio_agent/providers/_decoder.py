@@ -82,8 +82,6 @@ class Steps:
         self.held: dict[int, str] = {}
 
     def _whole(self, block: int, text: str) -> str:
-        if not self.held and text.isascii():
-            return text
         text = self.held.pop(block, "") + text
         if "\ud800" <= text[-1:] <= "\udbff":
             self.held[block] = text[-1]
@@ -102,7 +100,9 @@ class Steps:
 
     def text(self, block: int, text: str) -> None:
         """A text block grows."""
-        if text := self._whole(block, text):
+        if self.held or not text.isascii():
+            text = self._whole(block, text)
+        if text:
             self.events.append(self.builder.text_delta(text, block))
 
     def text_end(self, block: int) -> None:
@@ -119,7 +119,9 @@ class Steps:
 
     def thinking(self, block: int, text: str) -> None:
         """A thinking block grows."""
-        if text := self._whole(block, text):
+        if self.held or not text.isascii():
+            text = self._whole(block, text)
+        if text:
             self.events.append(self.builder.thinking_delta(text, block))
 
     def thinking_end(self, block: int, signature: str | None) -> None:
@@ -136,7 +138,9 @@ class Steps:
 
     def arguments(self, block: int, text: str) -> None:
         """The arguments of a call grow."""
-        if text := self._whole(block, text):
+        if self.held or not text.isascii():
+            text = self._whole(block, text)
+        if text:
             self.events.append(self.builder.tool_call_delta(text, block))
 
     def call_end(self, block: int, arguments: Mapping[str, Any] | None = None) -> None:
@@ -245,17 +249,13 @@ class Decoder:
         return events
 
     def _take(self, data: bytes) -> None:
-        if self._body is _Body.UNKNOWN:
-            first = data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-            if not first:
+        if self._body is not _Body.EVENTS:
+            if self._body is _Body.UNKNOWN and (first := data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]):
+                self._body = _Body.DOCUMENT if first in b"{[<" else _Body.EVENTS
+            if self._body is not _Body.EVENTS:
                 self._keep(data)
                 return
-            self._body = _Body.DOCUMENT if first in b"{[<" else _Body.EVENTS
-            if self._body is _Body.EVENTS:
-                data = b"".join((*self._pieces, data))
-        if self._body is _Body.DOCUMENT:
-            self._keep(data)
-            return
+            data = b"".join((*self._pieces, data))
         for event in self._parser.feed(data):
             self._event(event)
             if self.done:

@@ -188,18 +188,21 @@ class OpenAIChatDecoder(Decoder):
         if not self._started and (choices or not chunk.get("error")):
             self._started = True
             self._steps.start()
-        self._count(chunk.get("usage"))
+        if usage := chunk.get("usage"):
+            self._count(usage)
         groq = chunk.get("x_groq")
         if isinstance(groq, dict) and not self._usage:
             self._count(groq.get("usage"))
         for choice in choices:
             if choice.get("index") not in (0, None):
                 continue
-            self._count(choice.get("usage"))
+            if usage := choice.get("usage"):
+                self._count(usage)
             delta = choice.get("delta") or choice.get("message")
             if isinstance(delta, dict):
                 self._delta(delta)
-            self._reason(string(choice.get("finish_reason")))
+            if reason := choice.get("finish_reason"):
+                self._reason(string(reason))
 
     def _reason(self, reason: str) -> None:
         # OpenRouter says it twice. A plain stop is overruled by whatever comes later, and overrules nothing.
@@ -208,7 +211,7 @@ class OpenAIChatDecoder(Decoder):
 
     def _delta(self, delta: Mapping[str, Any]) -> None:
         for field in self._compat.thinking_fields:
-            if text := _thinking(delta.get(field)):
+            if field in delta and (text := _thinking(delta[field])):
                 self._say(field, text)
                 break
         if "reasoning_details" in delta:
@@ -218,13 +221,14 @@ class OpenAIChatDecoder(Decoder):
             self._say("content", content)
         elif content:
             self._parts(objects(content))
-        if refusal := string(delta.get("refusal")):
+        if "refusal" in delta and (refusal := string(delta["refusal"])):
             self._refusal.append(refusal)
             self._say("content", refusal)
         if delta.get("annotations"):
             self._kept.setdefault("annotations", []).extend(objects(delta["annotations"]))
-        for call in objects(delta.get("tool_calls")):
-            self._call(call)
+        if "tool_calls" in delta:
+            for call in objects(delta["tool_calls"]):
+                self._call(call)
 
     def _parts(self, parts: Iterable[Mapping[str, Any]]) -> None:
         """Content as a list (Mistral)."""
@@ -240,11 +244,14 @@ class OpenAIChatDecoder(Decoder):
         """Text or thinking goes on; with another kind than before a new block begins."""
         if not text:
             return
-        as_text = field == "content"
+        steps, as_text = self._steps, field == "content"
         if self._open is None or (self._open[0] == "content") != as_text:
             self._close()
-            self._open = (field, self._steps.text_start() if as_text else self._steps.thinking_start())
-        (self._steps.text if as_text else self._steps.thinking)(self._open[1], text)
+            self._open = (field, steps.text_start() if as_text else steps.thinking_start())
+        if as_text:
+            steps.text(self._open[1], text)
+        else:
+            steps.thinking(self._open[1], text)
 
     def _close(self) -> None:
         if self._open is not None:

@@ -23,7 +23,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @final
-@attrs.frozen
+@attrs.define  # not frozen: each delta of an answer makes one, which lives for a moment, and that doubles its cost
 class ServerSentEvent:
     """One event. ``id`` and ``retry`` are about reconnecting, which no model stream can."""
 
@@ -73,20 +73,38 @@ class ServerSentEventParser:
         if not data:
             return
         lines = data.splitlines()  # of bytes: at LF, CR and CRLF only
-        self._after_cr = data.endswith(b"\r")
-        rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
+        last = data[-1:]
+        self._after_cr = last == b"\r"
+        rest = b"" if last in b"\r\n" else lines.pop()
         for line in lines:
             if self._line:
                 line = b"".join((*self._line, line))
                 self._line, self._line_size = [], 0
             if line:
-                self._field(line)
+                if len(line) > self._max_size:
+                    raise self._too_large()
+                field, _, value = line.partition(b":")
+                if value[:1] == b" ":
+                    value = value[1:]
+                if field == b"data":
+                    self._data.append(value)
+                    self._data_size += len(value) + 1
+                    if self._data_size > self._max_size:
+                        raise self._too_large()
+                elif field == b"event":
+                    self._name = value.decode("utf-8", "replace")
+                # A line without a name is a comment: keep-alives. id, retry and what nobody knows is ignored.
+            elif self._data:
+                event = ServerSentEvent(self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+                self._name, self._data, self._data_size = "", [], 0
+                yield event
             else:
-                yield from self._dispatch()
+                self._name = ""
         if rest:
             self._line.append(rest)
             self._line_size += len(rest)
-            self._check(self._line_size)
+            if self._line_size > self._max_size:
+                raise self._too_large()
 
     def close(self) -> Iterator[ServerSentEvent]:
         """The body is over.
@@ -94,33 +112,9 @@ class ServerSentEventParser:
         Yields:
           the last event, if its blank line is missing.
         """
-        if self._line:
-            line, self._line = b"".join(self._line), []
-            self._field(line)
-        yield from self._dispatch()
+        yield from self.feed(b"\n\n")
 
-    def _field(self, line: bytes) -> None:
-        self._check(len(line))
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            value = value.removeprefix(b" ")
-            self._data.append(value)
-            self._data_size += len(value) + 1
-            self._check(self._data_size)
-        elif name == b"event":
-            self._name = value.removeprefix(b" ").decode("utf-8", "replace")
-        # A line without a name is a comment: keep-alives. id, retry and what nobody knows is ignored.
-
-    def _dispatch(self) -> Iterator[ServerSentEvent]:
-        name, self._name = self._name, ""
-        if self._data:
-            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-            self._data, self._data_size = [], 0
-            yield ServerSentEvent(name, data)
-
-    def _check(self, size: int) -> None:
-        if size > self._max_size:
-            raise ProtocolError(
-                f"an event of the stream is larger than {self._max_size} bytes; it is not read any further",
-                retryable=False,
-            )
+    def _too_large(self) -> ProtocolError:
+        return ProtocolError(
+            f"an event of the stream is larger than {self._max_size} bytes; it is not read any further", retryable=False
+        )
