@@ -396,7 +396,8 @@ def blocks(draw: st.DrawFn, id: str, *, whole: bool) -> Block:
             return SEARCHED, []
     begun = {"type": "server_tool_use" if kind == "server" else "tool_use", "id": id, "name": draw(NAMES)}
     if draw(st.sampled_from([False, False, False, True])):  # whole, from servers that send no deltas
-        return {**begun, "input": draw(OBJECTS)}, []
+        empty = {"type": "input_json_delta", "partial_json": ""}  # says nothing, so what was given stays
+        return {**begun, "input": draw(OBJECTS)}, [empty] * draw(st.integers(0, 1))
     # No blanks in front: the SDK raises ValueError where what has come so far is nothing but blanks. The text of a
     # server's call may not break off, for neither side has more than an opinion of what it then is.
     texts = draw(argument_pieces(spaced=False, whole=whole or kind == "server"))
