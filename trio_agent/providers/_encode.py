@@ -36,6 +36,7 @@ from ._model import HTTPModel
 __all__ = [
     "BROKEN",
     "EMPTY",
+    "IMAGES",
     "IMAGE_LEFT_OUT",
     "NO_OUTPUT",
     "NO_RESULT",
@@ -45,6 +46,8 @@ __all__ = [
     "arguments_of",
     "fit",
     "is_own",
+    "kept",
+    "parameters_of",
     "patch_text",
     "texts_and_images",
     "to_json",
@@ -57,6 +60,8 @@ EMPTY = "(empty message)"
 """What a user message says in which nothing is left; no vendor takes an empty one."""
 NO_OUTPUT = "(no output)"
 """What a tool result says that says nothing."""
+IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+"""The kinds of images that the vendors take."""
 IMAGE_LEFT_OUT = "(an image stood here; this model takes none of its kind)"
 NO_RESULT = "The call has no result: none was recorded before the conversation went on. It may have had effects."
 """What is said of a call that nothing answers, as `trio_agent.repair_transcript` says it."""
@@ -172,11 +177,13 @@ class _Ids:
     def __init__(self, length: int | None) -> None:
         self._length = length
         self._used: set[str] = set()
+        self._next: dict[str, int] = {}  # some servers give the same id in every turn
 
     def take(self, original: str) -> str:
-        number = 0
+        number = self._next.get(original, 0)
         while (wire := self._fit(original, number)) in self._used:
             number += 1
+        self._next[original] = number + 1
         self._used.add(wire)
         return wire
 
@@ -191,43 +198,27 @@ class _Ids:
         return digest[: self._length] if self._length is not None else f"call_{digest[:24]}"
 
 
-class _Fitting:
-    """Goes through a transcript once."""
+def _answered(messages: Iterable[Message]) -> Mapping[tuple[int, int], ToolResultMessage]:
+    """The result of each call that has one, by the places of answer and call.
 
-    def __init__(self, ids: _Ids) -> None:
-        self.items: list[Item] = []
-        self._ids = ids
-        self._open: list[tuple[AssistantMessage, ToolCall, str]] = []  # calls without a result, in their order
-        self._later: list[Item] = []  # what stands between calls and their results
-
-    def say(self, item: Item) -> None:
-        (self._later if self._open else self.items).append(item)
-
-    def answer(self, message: AssistantMessage) -> None:
-        self.close()
-        calls = () if message.stop_reason in BROKEN else message.tool_calls
-        ids = tuple(self._ids.take(call.id) for call in calls)
-        self._open = [(message, call, wire) for call, wire in zip(calls, ids, strict=True)]
-        self.items.append(Item("assistant", message, ids, calls))
-
-    def result(self, message: ToolResultMessage) -> None:
-        for at, (_, call, wire) in enumerate(self._open):
-            if call.id == message.tool_call_id:
-                del self._open[at]
-                self.items.append(Item("result", message, (wire,), (call,)))
-                break
-        if not self._open:
-            self.close()
-
-    def close(self) -> None:
-        for message, call, wire in self._open:
-            self.items.append(Item("no_result", message, (wire,), (call,)))
-        self.items += self._later
-        self._open, self._later = [], []
+    A result is of the nearest answer before it with a call of its id, and there of the first without a result.
+    """
+    found: dict[tuple[int, int], ToolResultMessage] = {}
+    waiting: dict[str, list[tuple[int, int]]] = {}  # the calls of the nearest answer, by id
+    for at, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            calls = message.tool_calls
+            waiting.update((call.id, []) for call in calls)
+            if message.stop_reason not in BROKEN:
+                for number, call in enumerate(calls):
+                    waiting[call.id].append((at, number))
+        elif isinstance(message, ToolResultMessage) and waiting.get(message.tool_call_id):
+            found[waiting[message.tool_call_id].pop(0)] = message
+    return found
 
 
 def fit(
-    messages: Iterable[Message], *, system_messages: SystemMessages, call_id_length: int | None = None
+    messages: Sequence[Message], *, system_messages: SystemMessages, call_id_length: int | None = None
 ) -> Transcript:
     """Make a transcript fit to be sent.
 
@@ -241,25 +232,29 @@ def fit(
       call_id_length: of ids that must have one length.
     """
     replay, prompt = Replay(), Replay()
-    fitting = _Fitting(_Ids(call_id_length))
+    results, ids = _answered(messages), _Ids(call_id_length)
+    items: list[Item] = []
     leading = True
-    for message in messages:
+    for at, message in enumerate(messages):
         if isinstance(message, SystemMessage):
             replay.apply(message)
             if leading or system_messages == "first":
                 prompt.apply(message)
-            elif patch_text(message):
-                fitting.say(Item("system", message))
+            elif patch_text(message).strip():
+                items.append(Item("system", message))
             continue
         leading = False
         if isinstance(message, AssistantMessage):
-            fitting.answer(message)
-        elif isinstance(message, ToolResultMessage):
-            fitting.result(message)
-        else:
-            fitting.say(Item("user", message))
-    fitting.close()
-    return Transcript(prompt.system_prompt, tuple(replay.tools.values()), fitting.items)
+            calls = () if message.stop_reason in BROKEN else message.tool_calls
+            wires = tuple(ids.take(call.id) for call in calls)
+            items.append(Item("assistant", message, wires, calls))
+            for number, (wire, call) in enumerate(zip(wires, calls, strict=True)):
+                result = results.get((at, number))
+                kind: ItemKind = "no_result" if result is None else "result"
+                items.append(Item(kind, result or message, (wire,), (call,)))
+        elif not isinstance(message, ToolResultMessage):
+            items.append(Item("user", message))
+    return Transcript(prompt.system_prompt, tuple(replay.tools.values()), items)
 
 
 def patch_text(message: SystemMessage) -> str:
@@ -278,6 +273,12 @@ def is_own(message: AssistantMessage, model: HTTPModel) -> bool:
     return (message.provider, message.api, message.model) == (model.provider, model.api, model.id)
 
 
+def kept(message: AssistantMessage, name: str) -> list[Mapping[str, Any]]:
+    """Objects that a decoder kept in ``extra``, where a host may have put anything."""
+    value = message.extra.get(name)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
+
+
 def texts_and_images(content: Iterable[object]) -> list[TextContent | ImageContent]:
     """Content without texts that say nothing."""
     return [
@@ -290,3 +291,8 @@ def texts_and_images(content: Iterable[object]) -> list[TextContent | ImageConte
 def arguments_of(call: ToolCall) -> Mapping[str, Any]:
     """The arguments of a call. Those that are no JSON are sent as a text, for servers parse them."""
     return {"invalid_json": call.raw_arguments or ""} if call.arguments_error is not None else call.arguments
+
+
+def parameters_of(tool: ToolDeclaration) -> Mapping[str, Any]:
+    """The schema of the arguments of a tool, with what vendors demand although JSON Schema does not."""
+    return {"type": "object", "properties": {}} | dict(tool.parameters) | {"type": "object"}
