@@ -23,6 +23,7 @@ from ._encode import (
     BROKEN,
     EMPTY,
     IMAGE_LEFT_OUT,
+    IMAGES,
     NO_OUTPUT,
     NO_RESULT,
     Cache,
@@ -30,6 +31,8 @@ from ._encode import (
     arguments_of,
     fit,
     is_own,
+    kept,
+    parameters_of,
     patch_text,
     texts_and_images,
     to_json,
@@ -134,7 +137,7 @@ class OpenAIChatEncoder:
         function: dict[str, Any] = {"name": tool.name}
         if tool.description:
             function["description"] = tool.description
-        function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+        function["parameters"] = parameters_of(tool)
         if self._compat.strict_tools:
             function["strict"] = _is_strict(function["parameters"])
         return {"type": "function", "function": function}
@@ -143,9 +146,10 @@ class OpenAIChatEncoder:
 
     def _messages(self, system_prompt: str, items: Sequence[Item]) -> list[bytes]:
         messages: list[bytes] = []
-        if system_prompt:
+        if system_prompt.strip():
             messages.append(to_json({"role": self._compat.system_role, "content": system_prompt}))
         images: list[bytes] = []
+        asked = False
         for item in items:
             if images and item.kind not in ("result", "no_result"):
                 messages.append(_of_images(images))
@@ -153,9 +157,12 @@ class OpenAIChatEncoder:
             encoded = self._cached(item)
             if encoded.message:
                 messages.append(encoded.message)
+                asked = asked or item.kind != "system"
             images += encoded.images
         if images:
             messages.append(_of_images(images))
+        if not asked:
+            messages.append(to_json({"role": "user", "content": EMPTY}))  # instructions alone ask for nothing
         return messages
 
     def _cached(self, item: Item) -> _Encoded:
@@ -168,7 +175,7 @@ class OpenAIChatEncoder:
                 return self._cache.get(message, item.ids, lambda: _Encoded(self._assistant(answer, item)))
             case "result":
                 result = cast("ToolResultMessage", message)
-                return self._cache.get(message, item.ids, lambda: self._tool_result(result, item))
+                return self._cache.get(message, (item.ids, item.calls[0].name), lambda: self._tool_result(result, item))
             case "user":
                 said = cast("UserMessage", message)
                 return self._cache.get(message, (), lambda: _Encoded(self._user(said)))
@@ -186,7 +193,7 @@ class OpenAIChatEncoder:
     def _part(self, block: TextContent | ImageContent) -> dict[str, Any]:
         if isinstance(block, TextContent):
             return {"type": "text", "text": block.text}
-        if not self._model.images or not block.data:
+        if not self._model.images or not block.data or block.mime_type not in IMAGES:
             return {"type": "text", "text": IMAGE_LEFT_OUT}
         return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
 
@@ -206,9 +213,10 @@ class OpenAIChatEncoder:
 
     def _assistant(self, message: AssistantMessage, item: Item) -> bytes:
         text = "".join(block.text for block in message.content if isinstance(block, TextContent))
-        if not text and not item.calls:
+        said = bool(text.strip())
+        if not said and not item.calls:
             return b""
-        fields: dict[str, Any] = {"role": "assistant", "content": text or None}
+        fields: dict[str, Any] = {"role": "assistant", "content": text if said else None}
         thinks = self._compat.thinking_replay and message.stop_reason not in BROKEN
         if thinks and is_own(message, self._model):
             self._add_thinking(fields, message)
@@ -237,8 +245,8 @@ class OpenAIChatEncoder:
                 fields["content"] = parts
             elif field in self._compat.thinking_fields and field != "reasoning_details":
                 fields[field] = "".join(texts)
-        if message.extra.get("reasoningDetails"):
-            fields["reasoning_details"] = message.extra["reasoningDetails"]
+        if details := kept(message, "reasoningDetails"):
+            fields["reasoning_details"] = details
 
 
 def _of_images(images: Sequence[bytes]) -> bytes:
@@ -246,16 +254,34 @@ def _of_images(images: Sequence[bytes]) -> bytes:
     return b'{"role":"user","content":[' + b",".join((said, *images)) + b"]}"
 
 
-def _is_strict(schema: object) -> bool:
-    """Whether a schema is one that ``strict`` takes: every object closed, every property required."""
-    if isinstance(schema, list | tuple):
-        return all(_is_strict(item) for item in schema)
-    if not isinstance(schema, Mapping):
-        return True
+_NOT_STRICT = frozenset(
+    [
+        "allOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "dependentRequired",
+        "dependentSchemas",
+        "patternProperties",
+        "prefixItems",
+    ]
+)
+"""What ``strict`` refuses in a schema (OpenAI: Structured Outputs, supported schemas)."""
+
+
+def _is_strict(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema is one that ``strict`` takes: every object closed, every property required, all typed."""
+    if not schema.keys() & {"type", "enum", "const", "anyOf", "$ref"} or schema.keys() & _NOT_STRICT:
+        return False
+    kinds = schema.get("type", ())
     properties = schema.get("properties", {})
-    if (schema.get("type") == "object" or properties) and (
+    is_object = properties or "object" in ([kinds] if isinstance(kinds, str) else kinds)
+    if is_object and (
         schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(properties)
     ):
         return False
-    inner = [schema.get(name) for name in ("items", "prefixItems", "anyOf", "allOf", "oneOf")]
-    return all(map(_is_strict, (*properties.values(), *schema.get("$defs", {}).values(), *inner)))
+    items = [schema["items"]] if "items" in schema else []
+    inner = (*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ()), *items)
+    return all(isinstance(each, Mapping) and _is_strict(each) for each in inner)
