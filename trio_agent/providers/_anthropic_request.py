@@ -25,6 +25,7 @@ from ._encode import (
     BROKEN,
     EMPTY,
     IMAGE_LEFT_OUT,
+    IMAGES,
     NO_OUTPUT,
     NO_RESULT,
     Cache,
@@ -32,6 +33,8 @@ from ._encode import (
     arguments_of,
     fit,
     is_own,
+    kept,
+    parameters_of,
     patch_text,
     texts_and_images,
     to_json,
@@ -58,10 +61,14 @@ _BUDGETS: Mapping[ThinkingLevel, int] = {
     "max": 32_768,
 }
 
+FAILED = "(the call failed)"
+"""What is said of a failed call where the API has no mark for it."""
+
 _ANSWER = 4096
 """Tokens that are left for the answer beside a budget for thinking, in any case."""
 
-_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_OURS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
+"""Kinds of blocks that are made of the content of messages, never passed through."""
 
 
 @final
@@ -142,15 +149,14 @@ class AnthropicMessagesEncoder:
         level = request.thinking_level
         if level == "off" or self._compat.thinking == "none":
             return
+        if fields.get("temperature", 1) != 1:
+            raise _not_while_thinking("temperature", fields["temperature"])
         if self._compat.thinking == "adaptive":
             fields["thinking"] = {"type": "adaptive"}
             fields["output_config"] = {"effort": _EFFORTS.get(level, level)}
             return
-        if "temperature" in fields:
-            raise UsageError(
-                f"the option 'temperature' is {fields['temperature']!r}, but this API takes none while the model"
-                " thinks with a budget; leave it out, or set thinking_level to 'off'"
-            )
+        if fields.get("tool_choice", {}).get("type") in ("any", "tool"):
+            raise _not_while_thinking("tool_choice", options["tool_choice"])
         budget = max(1024, options.get("thinking_budgets", {}).get(level, _BUDGETS[level]))
         fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
         fields["max_tokens"] = max(fields["max_tokens"], budget + _ANSWER)
@@ -160,7 +166,7 @@ class AnthropicMessagesEncoder:
     def _messages(self, prompt: str, items: Sequence[Item], mark: Mapping[str, Any] | None) -> tuple[str, list[bytes]]:
         """The prompt, and the messages: consecutive ones of one role are one."""
         turns: list[tuple[str, list[bytes]]] = []
-        patches: list[str] = []  # instructions may only stand behind a turn of the user
+        patches: list[str] = []  # instructions may only stand between a turn of the user and an answer, or last
 
         def say(role: str, blocks: Sequence[bytes]) -> None:
             if not turns and role != "user":
@@ -175,15 +181,17 @@ class AnthropicMessagesEncoder:
                 say("system", [_text(patch) for patch in patches])
                 patches.clear()
 
-        for at, item in enumerate(items):
+        for item in items:
             if item.kind == "system":
                 patches.append(patch_text(cast("SystemMessage", item.message)))
             elif item.kind == "assistant":
-                place_patches()
-                if blocks := self._assistant(item, last=at == len(items) - 1):
+                if blocks := self._assistant(item):
+                    place_patches()
                     say("assistant", blocks)
             else:
                 say("user", self._user(item))
+        if not turns:
+            turns.append(("user", [_text(EMPTY)]))
         place_patches()
         # Behind the last answer there is no place for them.
         prompt = "\n\n".join(filter(None, (prompt, *patches)))
@@ -206,27 +214,31 @@ class AnthropicMessagesEncoder:
 
     def _tool_result(self, message: ToolResultMessage, wire: str) -> bytes:
         content = [self._block(block) for block in texts_and_images(message.content)]
-        return _result(wire, content or [{"type": "text", "text": NO_OUTPUT}], is_error=message.is_error)
+        is_error = message.is_error
+        if is_error and any(block["type"] == "image" for block in content):
+            is_error = False  # the API takes nothing but text in what is marked as an error
+            content.append({"type": "text", "text": FAILED})
+        return _result(wire, content or [{"type": "text", "text": NO_OUTPUT}], is_error=is_error)
 
     def _block(self, block: TextContent | ImageContent) -> dict[str, Any]:
         if isinstance(block, TextContent):
             return {"type": "text", "text": block.text}
-        if not self._model.images or not block.data or block.mime_type not in _IMAGES:
+        if not self._model.images or not block.data or block.mime_type not in IMAGES:
             return {"type": "text", "text": IMAGE_LEFT_OUT}
         return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
 
-    def _assistant(self, item: Item, *, last: bool) -> Sequence[bytes]:
+    def _assistant(self, item: Item) -> Sequence[bytes]:
         message = cast("AssistantMessage", item.message)
-        return self._cache.get(message, (item.ids, last), lambda: self._answer(message, item, last=last))
+        return self._cache.get(message, item.ids, lambda: self._answer(message, item))
 
-    def _answer(self, message: AssistantMessage, item: Item, *, last: bool) -> list[bytes]:
+    def _answer(self, message: AssistantMessage, item: Item) -> list[bytes]:
         own, whole = is_own(message, self._model), message.stop_reason not in BROKEN
-        passed = list(message.extra.get("serverBlocks", ())) if own and whole else []
+        passed = _server_blocks(message) if own and whole else []
         ids = iter(item.ids)
         blocks: list[dict[str, Any]] = []
         for index, block in enumerate(message.content):
-            while passed and passed[0]["before"] <= index:
-                blocks.append(dict(passed.pop(0)["block"]))
+            while passed and passed[0][0] <= index:
+                blocks.append(passed.pop(0)[1])
             if isinstance(block, TextContent):
                 if block.text.strip():
                     blocks.append({"type": "text", "text": block.text})
@@ -237,12 +249,32 @@ class AnthropicMessagesEncoder:
                     blocks.append({"type": "tool_use", "id": wire, "name": name, "input": arguments})
             elif own and block.thinking_signature:
                 blocks.append(_thinking(block))
-        blocks += [dict(each["block"]) for each in passed]
+        blocks += [block for _, block in passed]
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             blocks.pop()  # an answer must not end in thinking
-        if last and blocks and blocks[-1]["type"] == "text":
-            blocks[-1]["text"] = blocks[-1]["text"].rstrip()  # an answer that goes on must not end in a space
+        if blocks and blocks[-1]["type"] == "text":
+            # The last answer must not end in a space if it is to go on; any may be the last once.
+            blocks[-1]["text"] = blocks[-1]["text"].rstrip()
         return [to_json(block) for block in blocks]
+
+
+def _server_blocks(message: AssistantMessage) -> list[tuple[int, dict[str, Any]]]:
+    """Blocks that were passed through, and before which block of the content each stands."""
+    return [
+        (each["before"], dict(each["block"]))
+        for each in kept(message, "serverBlocks")
+        if type(each.get("before")) is int
+        and isinstance(each.get("block"), Mapping)
+        and isinstance(each["block"].get("type"), str)
+        and each["block"]["type"] not in _OURS
+    ]
+
+
+def _not_while_thinking(name: str, value: object) -> UsageError:
+    return UsageError(
+        f"the option {name!r} is {value!r}, which this API refuses while the model thinks; leave it out, or set"
+        " thinking_level to 'off'"
+    )
 
 
 def _thinking(block: ThinkingContent) -> dict[str, Any]:
@@ -255,7 +287,7 @@ def _tool(tool: ToolDeclaration) -> dict[str, Any]:
     declared: dict[str, Any] = {"name": tool.name}
     if tool.description:
         declared["description"] = tool.description
-    declared["input_schema"] = {**tool.parameters, "type": "object"}
+    declared["input_schema"] = parameters_of(tool)
     return declared
 
 
