@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, final
 
 import attrs
 
+from trio_agent._errors import UsageError
 from trio_agent._messages import ThinkingLevel
 
 __all__ = ["ChatCompat", "ChatThinking", "FinishMeaning", "MessagesCompat", "SystemMessages"]
@@ -57,6 +58,12 @@ def _finish_reasons(own: Mapping[str, FinishMeaning]) -> Mapping[str, FinishMean
     return {**_FINISH_REASONS, **own}
 
 
+def _call_id_length(instance: object, attribute: object, value: int | None) -> None:
+    # Shorter ones could not tell all calls of a transcript apart; longer ones no vendor takes.
+    if value is not None and (type(value) is not int or not 8 <= value <= 64):
+        raise UsageError(f"call_id_length is {value!r}, but must be a whole number from 8 to 64, or None")
+
+
 @final
 @attrs.frozen(kw_only=True)
 class ChatCompat:
@@ -90,7 +97,7 @@ class ChatCompat:
     strict_tools: bool = False
     """Whether tools whose schema allows it (every object closed, every property required) are declared
     ``strict``."""
-    call_id_length: int | None = None
+    call_id_length: int | None = attrs.field(default=None, validator=_call_id_length)
     """How many letters and digits an id of a tool call has, where the server demands one length (Mistral: 9)."""
     tool_result_name: bool = False
     """Whether tool results are sent with the name of the tool."""

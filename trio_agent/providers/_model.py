@@ -59,9 +59,14 @@ class Prices:
 
 
 def _base_url(value: str) -> str:
-    parts = urlsplit(value)
+    try:
+        parts = urlsplit(value)
+    except ValueError as error:
+        raise UsageError(f"the base URL is {value!r} ({error}); it must be like 'https://host/v1'") from error
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise UsageError(f"the base URL is {value!r}; it must be like 'https://host/v1'")
+    if parts.query or parts.fragment:
+        raise UsageError(f"the base URL is {value!r}; what follows its path belongs into query={{...}}")
     return value.rstrip("/")
 
 

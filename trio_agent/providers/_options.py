@@ -69,10 +69,13 @@ def checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in OPTIONS:
-            near = difflib.get_close_matches(name, OPTIONS, 1)
+            near = difflib.get_close_matches(str(name), OPTIONS, 1)
             remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(OPTIONS)}"
             raise UsageError(f"there is no option {name!r} for a model over HTTP; {remedy}")
         accepts, wanted = OPTIONS[name]
         if not accepts(value):
-            raise UsageError(f"the option {name!r} is {value!r:.80}, but must be {wanted}")
+            shown = (
+                f"of type {type(value).__name__}" if name == "headers" else f"{value!r:.80}"
+            )  # keys are no text for logs
+            raise UsageError(f"the option {name!r} is {shown}, but must be {wanted}")
     return given
