@@ -255,18 +255,7 @@ def _of_images(images: Sequence[bytes]) -> bytes:
 
 
 _NOT_STRICT = frozenset(
-    [
-        "allOf",
-        "oneOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "dependentRequired",
-        "dependentSchemas",
-        "patternProperties",
-        "prefixItems",
-    ]
+    {"allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties"}
 )
 """What ``strict`` refuses in a schema (OpenAI: Structured Outputs, supported schemas)."""
 

@@ -74,8 +74,7 @@ def checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
             raise UsageError(f"there is no option {name!r} for a model over HTTP; {remedy}")
         accepts, wanted = OPTIONS[name]
         if not accepts(value):
-            shown = (
-                f"of type {type(value).__name__}" if name == "headers" else f"{value!r:.80}"
-            )  # keys are no text for logs
+            # What a header holds may be a key, and errors are logged.
+            shown = f"a {type(value).__name__}" if name == "headers" else f"{value!r:.80}"
             raise UsageError(f"the option {name!r} is {shown}, but must be {wanted}")
     return given
