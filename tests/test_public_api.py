@@ -272,6 +272,7 @@ def test_the_core_loads_neither_the_testing_kit_nor_tools_nor_a_terminal() -> No
 ROOMS = [
     # Design 2, from the bottom to the top. Where this list departs from that page:
     "_errors",
+    "_values",  # not on the page: how frozen values are made quickly
     "_messages",
     "_transcript",
     "_door",  # not on the page: the one door to the host's code (7.7), and what may come back out of it

@@ -13,6 +13,7 @@ import attrs
 from ._messages import AgentMessage, AssistantMessage, ToolResultMessage
 from ._stream import StreamEvent
 from ._tool import ToolResult
+from ._values import quickly_made
 
 EndReason: TypeAlias = Literal[
     "done",
@@ -85,6 +86,7 @@ class MessageEnd:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class ToolExecutionStart:
     """A call is taken up."""
@@ -97,6 +99,7 @@ class ToolExecutionStart:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class ToolExecutionUpdate:
     """A tool reports progress."""
@@ -110,6 +113,7 @@ class ToolExecutionUpdate:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class ToolExecutionEnd:
     """A call is over, its hooks too."""

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, final
 
 import attrs
 
+from ._values import quickly_made
+
 ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model is asked to think."""
 
@@ -47,6 +49,7 @@ def now() -> int:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class TextContent:
     """A piece of text."""
@@ -88,6 +91,7 @@ class ThinkingContent:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class ToolCall:
     """A model's wish to have a tool run."""
@@ -261,6 +265,7 @@ class AssistantMessage:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class ToolResultMessage:
     """What came of a tool call, as the model is told."""

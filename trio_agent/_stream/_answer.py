@@ -24,6 +24,7 @@ from trio_agent._messages import (
     Usage,
     now,
 )
+from trio_agent._values import quickly_made
 
 from ._request import ModelRequest
 
@@ -73,6 +74,7 @@ class TextStart(_BlockEvent):
 
 
 @final
+@quickly_made
 @attrs.frozen(eq=False)
 class TextDelta(_DeltaEvent):
     """A text block grew."""
@@ -97,6 +99,7 @@ class ThinkingStart(_BlockEvent):
 
 
 @final
+@quickly_made
 @attrs.frozen(eq=False)
 class ThinkingDelta(_DeltaEvent):
     """A thinking block grew."""
@@ -121,6 +124,7 @@ class ToolCallStart(_BlockEvent):
 
 
 @final
+@quickly_made
 @attrs.frozen(eq=False)
 class ToolCallDelta(_DeltaEvent):
     """The JSON text of a call's arguments grew."""

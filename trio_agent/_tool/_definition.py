@@ -25,6 +25,7 @@ from trio_agent._messages import (
     as_content,
     content_text,
 )
+from trio_agent._values import quickly_made
 
 from ._arguments import Validator
 from ._schema import describe_function
@@ -34,6 +35,7 @@ ToolExecutionMode: TypeAlias = Literal["parallel", "sequential"]
 
 
 @final
+@quickly_made
 @attrs.frozen
 class ToolResult:
     """What a tool answers, or, in an update, what it has so far."""
