@@ -350,7 +350,8 @@ def test_every_invariant_can_be_seen_to_fail() -> None:
 
 def test_work_that_outlives_its_run_is_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_soon(self: Any, nursery: trio.Nursery, call: Any) -> None:
-        call.post = self.send.send_nowait
+        call.posts = self.posts
+        self.running += 1
         trio.lowlevel.spawn_system_task(self.caller.execute, call)
 
     monkeypatch.setattr(batch_module._Runner, "_run_soon", run_soon)

@@ -7,12 +7,14 @@ the cause first and cancels its scope then, so that the one who unwinds can say 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import attrs
 import trio
 
 CutCause: TypeAlias = Literal["abort", "interrupt", "cancel_tool", "timeout"]
+
+_VERBS = {"abort": "aborted", "interrupt": "interrupted", "cancel_tool": "cancelled", "timeout": "timed out"}
 
 
 @final
@@ -25,8 +27,7 @@ class Cut:
 
     def text(self, noun: str, when: str = "") -> str:
         """A sentence that says it, without its full stop."""
-        verb = {"abort": "aborted", "interrupt": "interrupted", "cancel_tool": "cancelled"}
-        sentence = f"{noun} {verb.get(self.cause, 'timed out')}{when}"
+        sentence = f"{noun} {_VERBS[self.cause]}{when}"
         return f"{sentence}: {self.reason}" if self.reason else sentence
 
 
@@ -74,9 +75,14 @@ class Piece:
         del self.abort._pieces[self]
         assert scope is not None
         caught = scope.__exit__(kind, error, trace)
+        self.left(scope)
+        return caught
+
+    def left(self, scope: trio.CancelScope) -> None:
+        """The scope was left: if it was its deadline that cut the work, that is why."""
+        self.scope = None
         if self.timed and self.cut is None and scope.cancel_called:
             self.cut = Cut("timeout")
-        return caught
 
 
 @final
@@ -94,7 +100,7 @@ class Abort:
         self.reason: str | None = None
         """What the first request gave as its reason."""
         # In the order in which they were opened, so that cuts come in source order.
-        self._pieces: dict[Piece, None] = {}
+        self._pieces: dict[Any, None] = {}  # a Piece each, or a Batch of them, of a module above this one
         self._event: trio.Event | None = None
 
     @trio.lowlevel.enable_ki_protection

@@ -1,13 +1,12 @@
 """The tool calls of one message: one after the other, or side by side in a nursery.
 
 Calls post themselves to the run's task, which tells what there is to tell of them. Outcomes and
-updates stand in the call; the channel only wakes the deliverer.
+updates stand in the call; a post only wakes the deliverer.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, final
 
 import trio
@@ -16,9 +15,9 @@ from ._abort import WorkCut
 from ._call import Caller, tools_by_name
 from ._closing import cut_result
 from ._door import bare
-from ._events import MessageEnd, MessageStart, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
+from ._events import AgentEvent, MessageEnd, MessageStart, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from ._messages import AssistantMessage
-from ._open import Batch, Call, error_result
+from ._open import Batch, Call, Posts, error_result
 from ._run import Run
 
 
@@ -51,7 +50,7 @@ async def _fail_truncated(run: Run, batch: Batch) -> None:
         )
         await _start(run, call)
         await _end(run, call)
-        await _result(run, call)
+        await run.emit_each(_results([call]))
 
 
 def _check(run: Run) -> None:
@@ -68,18 +67,23 @@ def _start(run: Run, call: Call) -> Coroutine[Any, Any, None]:
 
 
 def _end(run: Run, call: Call) -> Coroutine[Any, Any, None]:
+    return run.emit(_ended(call))
+
+
+def _ended(call: Call) -> ToolExecutionEnd:
     result = call.outcome
     assert result is not None
     call.ended = True
     call.over = True
-    return run.emit(ToolExecutionEnd(call.tool_call.id, call.tool_call.name, result, result.is_error))
+    return ToolExecutionEnd(call.tool_call.id, call.tool_call.name, result, result.is_error)
 
 
-async def _result(run: Run, call: Call) -> None:
-    message = call.result_message()
-    call.result_started = True
-    await run.emit(MessageStart(message))
-    await run.emit(MessageEnd(message))
+def _results(calls: Iterable[Call]) -> Iterator[AgentEvent]:
+    for call in calls:
+        message = call.result_message()
+        call.result_started = True
+        yield MessageStart(message)
+        yield MessageEnd(message)
 
 
 @final
@@ -100,7 +104,8 @@ class _Runner:
             lambda call: cut_result(record, call),
             None if limit is None or limit >= len(batch.calls) else trio.CapacityLimiter(limit),
         )
-        self.send, self.receive = trio.open_memory_channel[Call](math.inf)
+        self.posts = Posts()
+        self.running = 0
 
     async def run(self) -> None:
         """Run all calls. What is raised here was raised in the run's task, but for KeyboardInterrupt."""
@@ -121,14 +126,13 @@ class _Runner:
                             call.hear_no_more()
         except BaseExceptionGroup as group:
             failed = bare(group.exceptions)
-        finally:
-            self.send.close()
-            self.receive.close()
         failed = next((call.fatal for call in self.batch.calls if call.fatal is not None), failed)
         if failed is not None:
             raise failed
         if not self.batch.sequential:
-            await self._results()
+            if any(not call.ended for call in self.batch.calls):
+                raise WorkCut
+            await self.run_.emit_each(_results(self.batch.calls))
 
     # -------------------------------------------------------------- modes
 
@@ -137,12 +141,12 @@ class _Runner:
             await self._begin(call)
             if call.outcome is None:
                 self._run_soon(nursery, call)
-                await self._deliver(1)
+                await self._deliver()
             if not call.ended:
                 if call.outcome is None:
                     raise WorkCut
                 await _end(self.run_, call)
-            await _result(self.run_, call)
+            await self.run_.emit_each(_results([call]))
 
     async def _prepared_first(self, nursery: trio.Nursery) -> None:
         for call in self.batch.calls:
@@ -153,10 +157,9 @@ class _Runner:
         _check(self.run_)
         for call in prepared:
             self._run_soon(nursery, call)
-        await self._deliver(len(prepared))
+        await self._deliver()
 
     async def _all_at_once(self, nursery: trio.Nursery) -> None:
-        started = 0
         for call in self.batch.calls:
             # Calls that run already unwind by themselves, their closing hooks are not cut.
             if self.run_.abort.requested or self.run_.record.interrupted is not None:
@@ -166,8 +169,7 @@ class _Runner:
                 await _end(self.run_, call)
                 continue
             self._run_soon(nursery, call)
-            started += 1
-        await self._deliver(started)
+        await self._deliver()
 
     async def _begin(self, call: Call) -> None:
         """Start and prepare one call in the run's task."""
@@ -194,43 +196,34 @@ class _Runner:
             record.tool_calls += 1
         return call.outcome is not None
 
-    async def _results(self) -> None:
-        calls = self.batch.calls
-        if any(not call.ended for call in calls):
-            raise WorkCut
-        for call in calls:
-            await _result(self.run_, call)
-
     # ------------------------------------------------------------ children
 
     def _run_soon(self, nursery: trio.Nursery, call: Call) -> None:
-        call.post = self.send.send_nowait
+        call.posts = self.posts
+        self.running += 1
         nursery.start_soon(self.caller.execute if call.prepared else self.caller.prepare_and_execute, call)
 
-    async def _deliver(self, running: int) -> None:
-        """Tell what calls post until as many of them are over."""
-        receive = self.receive
-        while running:
-            call = await receive.receive()
-            while True:
-                if call.fatal is not None:
-                    raise call.fatal
-                if call.untold is not None:
-                    await self._update(call)
-                if call.through and not call.counted:
-                    call.counted = True
-                    running -= 1
-                    # Without an outcome an abort or interrupt kept it from starting: closing tells it.
-                    if call.outcome is not None:
-                        await _end(self.run_, call)
-                try:
-                    call = receive.receive_nowait()
-                except trio.WouldBlock:
-                    break
+    async def _deliver(self) -> None:
+        """Tell what calls post until all that run are over."""
+        while self.running:
+            await self.posts.wait()
+            await self.run_.emit_each(self._news())
 
-    async def _update(self, call: Call) -> None:
-        update = call.untold
-        assert update is not None
-        call.last_update, tool_call = update, call.tool_call
-        await self.run_.emit(ToolExecutionUpdate(tool_call.id, tool_call.name, tool_call.arguments, update))
-        call.update_told()
+    def _news(self) -> Iterator[AgentEvent]:
+        """What calls have posted, until nothing is left; where a yield comes back, its event has been told."""
+        calls = self.posts.calls
+        while calls:
+            call = calls.popleft()
+            if call.fatal is not None:
+                raise call.fatal
+            if call.untold is not None:
+                update, tool_call = call.untold, call.tool_call
+                call.last_update = update
+                yield ToolExecutionUpdate(tool_call.id, tool_call.name, tool_call.arguments, update)
+                call.update_told()
+            if call.through and not call.counted:
+                call.counted = True
+                self.running -= 1
+                # Without an outcome an abort or interrupt kept it from starting: closing tells it.
+                if call.outcome is not None:
+                    yield _ended(call)

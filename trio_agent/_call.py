@@ -6,7 +6,6 @@ between a tool's return and its record: what it returned goes into the call's sl
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, final
 
@@ -15,7 +14,7 @@ import trio
 
 from ._abort import Abort
 from ._closing import timeout_text
-from ._door import Callback, Parts, enter, enter_any, enter_awaitable, enter_plain, failure_of, got_in, host_cancelled
+from ._door import Callback, Parts, awaited, enter_any, enter_plain, enter_tool, failure_of, got_in, host_cancelled
 from ._errors import InvalidArgumentsError
 from ._hooks import (
     AfterToolCall,
@@ -133,8 +132,10 @@ class Caller:
             return
         result: ToolResult | None = None
         cancelled: BaseException | None = None
+        # Not `with call`, which would cost 0.7 microseconds more; the batch, which the Abort knows, finds the scope.
+        scope = call.scope = trio.CancelScope()
         try:
-            with call as scope:
+            with scope:
                 if tool.limiter is None and self.slots is None:
                     result = as_tool_result(await self._enter(call, tool, scope))
                 else:
@@ -142,6 +143,7 @@ class Caller:
         except BaseException as error:  # noqa: ASYNC103 - Cancelled is raised below, behind the scope
             call.fatal, cancelled, call.raised = Parts.of(error)
             call.entered = call.entered and got_in(error)
+        call.left(scope)
         call.over = call.deaf = True
         if call.fatal is None:
             if cancelled is not None:
@@ -216,7 +218,7 @@ class Caller:
         if not tool.is_async and tool.in_thread:
             return self._in_thread(call, tool, context)
         call.entered = True
-        return (enter if tool.is_async else enter_any)(tool.execute, call.args, context)
+        return (enter_tool if tool.is_async else enter_any)(tool.execute, call.args, context)
 
     async def _in_thread(self, call: Call, tool: Tool, context: ToolContext) -> Any:
         call.token = trio.lowlevel.current_trio_token()
@@ -231,7 +233,7 @@ class Caller:
             limiter=thread_gate(call.depth),
             thread_name=f"trio_agent tool {tool.name}",
         )
-        return await enter_awaitable(value) if inspect.isawaitable(value) else value
+        return await awaited(value)
 
     # ------------------------------------------------------- what tools do
 
@@ -244,9 +246,9 @@ class Caller:
             await trio.lowlevel.checkpoint_if_cancelled()
         if call.deaf:
             return
-        if call.post is not None:
+        if call.posts is not None:
             call.untold = partial
-            call.post(call)
+            call.posts.put(call)
         elif call.on_update is not None:
             enter_plain(call.on_update, partial)
 

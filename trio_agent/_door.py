@@ -22,6 +22,13 @@ async def enter(function: Callable[..., Any], *args: Any) -> Any:
 
 
 @trio.lowlevel.disable_ki_protection
+async def enter_tool(function: Callable[..., Any], arguments: object, context: object) -> Any:
+    """Await the body of a tool, open to KeyboardInterrupt."""
+    # Without `*args` no tuple stands there as long as the tool runs, for the garbage collector to look at.
+    return await function(arguments, context)
+
+
+@trio.lowlevel.disable_ki_protection
 def enter_plain(function: Callable[..., Any], *args: Any) -> Any:
     """Call a plain function of the host's, open to KeyboardInterrupt."""
     return function(*args)
@@ -35,7 +42,11 @@ async def enter_awaitable(awaitable: Any) -> Any:
 
 async def enter_any(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of the host's that may, for all we know, return something to await."""
-    value = enter_plain(function, *args)
+    return await awaited(enter_plain(function, *args))
+
+
+async def awaited(value: Any) -> Any:
+    """What a plain function of the host's returned, or what comes of it if that is to be awaited."""
     return await enter_awaitable(value) if inspect.isawaitable(value) else value
 
 
@@ -53,7 +64,7 @@ def got_in(error: BaseException) -> bool:
 
 _THRESHOLDS = {
     door.__code__: next(one.offset for one in dis.get_instructions(door) if one.opname == opname)
-    for door, opname in ((enter, "SEND"), (enter_plain, "CALL_FUNCTION_EX"))
+    for door, opname in ((enter, "SEND"), (enter_tool, "SEND"), (enter_plain, "CALL_FUNCTION_EX"))
 }
 """The instruction from which on the host's code has been entered."""
 

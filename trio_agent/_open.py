@@ -112,8 +112,8 @@ class Call(Piece):
     """Whoever waits until the update is told."""
     deaf: bool = False
     """Nobody listens for updates any more."""
-    post: Callable[[Call], None] | None = None
-    """Wakes the deliverer."""
+    posts: Posts | None = None
+    """Where the deliverer of its batch looks."""
     on_update: Callable[[ToolResult], None] | None = None
     """Gets the updates of a call without a deliverer."""
     token: trio.lowlevel.TrioToken | None = None
@@ -122,8 +122,8 @@ class Call(Piece):
     def finish(self) -> None:
         """The last act of the call's task."""
         self.through = True
-        if self.post is not None:
-            self.post(self)
+        if self.posts is not None:
+            self.posts.put(self)
 
     def hear_no_more(self) -> None:
         """Let updates be ignored from now on, those too that somebody waits to hand over."""
@@ -153,6 +153,31 @@ class Call(Piece):
 
 
 @final
+class Posts:
+    """Calls that have something to tell; whoever delivers waits here.
+
+    A memory channel of Trio's would cost 0.2 microseconds more for each call.
+    """
+
+    __slots__ = ("_came", "calls")
+
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque()
+        self._came = trio.Event()
+
+    def put(self, call: Call) -> None:
+        """Wake the deliverer for a call."""
+        self.calls.append(call)
+        self._came.set()
+
+    async def wait(self) -> None:
+        """Wait until a call is there. Always a checkpoint, as receiving from a channel is."""
+        if not self.calls:
+            self._came = trio.Event()
+        await self._came.wait()
+
+
+@final
 class Batch:
     """The tool calls of one answer."""
 
@@ -172,13 +197,14 @@ class Batch:
         return self._by_id.get(call_id)
 
     def cut_off(self, cut: Cut) -> None:
-        """Cut every call that is not over."""
+        """Cut every call that is not over. After an abort, those whose scope is not open begin no more by themselves."""
         for call in self.calls:
-            if not call.over:
+            if call.scope is not None or (cut.cause != "abort" and not call.over):
                 call.cut_off(cut)
 
 
 # ----------------------------------------------------------------- record
+
 
 RECORDED = frozenset({AgentStart, TurnStart, MessageStart, MessageUpdate, MessageEnd, TurnEnd, AgentEnd})
 """The events that a record changes with. Those of a call stand in the call, before they are told."""
@@ -279,15 +305,17 @@ class Record:
             modes = {tool.name: tool.execution_mode for tool in reversed(self.tools)}
             sequential = any(modes.get(call.name) == "sequential" for call in answer.tool_calls)
         self.batch = Batch(self, answer, sequential=sequential)
+        # The Abort knows the batch, and not each of its calls: 0.1 microseconds and 100 bytes for each.
+        self.abort._pieces[self.batch] = None
         return self.batch
 
     def close_batch(self) -> None:
         """The batch is over: its results join the context."""
         batch = cast("Batch", self.batch)
         self.owed = not all(call.outcome is not None and call.outcome.terminate for call in batch.calls)
-        for message in self.results:
-            self.track.append(message)
+        self.track.extend(self.results)
         self.new_messages.extend(self.results)
+        del self.abort._pieces[batch]
         self.batch = None
 
     # Events.

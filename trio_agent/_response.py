@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from types import NoneType
 from typing import cast
 
@@ -12,7 +13,7 @@ import trio
 from ._abort import WorkCut
 from ._closing import final_message, told_so_far
 from ._door import Parts, bare, enter, host_cancelled
-from ._events import MessageEnd, MessageStart, MessageUpdate
+from ._events import AgentEvent, MessageEnd, MessageStart, MessageUpdate
 from ._messages import AgentMessage, AssistantMessage
 from ._open import Response, error_text
 from ._run import Run
@@ -132,34 +133,30 @@ async def _deliver(run: Run, response: Response, receive: trio.MemoryReceiveChan
     """
     while True:
         try:
-            event = await receive.receive()
+            first = await receive.receive()
         except trio.EndOfChannel:
             return
-        while True:
-            if response.cut is None:
-                await _deliver_one(run, response, event)
-            try:
-                event = receive.receive_nowait()
-            except (trio.WouldBlock, trio.EndOfChannel):
-                break
+        await run.emit_each(_told(response, chain((first,), _drain(receive))))
 
 
-async def _deliver_one(run: Run, response: Response, event: StreamEvent) -> None:
-    if response.started:
-        if type(event) is not StreamStart:
-            await run.emit(MessageUpdate(event))
-    elif type(event) is StreamStart:
-        response.told = event
-        await run.emit(MessageStart(event.partial))
+def _told(response: Response, events: Iterable[StreamEvent]) -> Iterator[AgentEvent]:
+    for event in events:
+        if response.cut is not None:
+            continue
+        if response.started:
+            if type(event) is not StreamStart:
+                yield MessageUpdate(event)
+        elif type(event) is StreamStart:
+            response.told = event
+            yield MessageStart(event.partial)
 
 
-def _drain(receive: trio.MemoryReceiveChannel[StreamEvent]) -> list[StreamEvent]:
-    events: list[StreamEvent] = []
+def _drain(receive: trio.MemoryReceiveChannel[StreamEvent]) -> Iterator[StreamEvent]:
     while True:
         try:
-            events.append(receive.receive_nowait())
+            yield receive.receive_nowait()
         except (trio.WouldBlock, trio.EndOfChannel):
-            return events
+            return
 
 
 def _final(run: Run, response: Response) -> AssistantMessage:

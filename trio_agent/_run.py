@@ -12,7 +12,7 @@ Cancelled; the failure alone; none after an abort.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol, cast, final
 
@@ -21,7 +21,7 @@ from trio.lowlevel import current_task, in_trio_task
 
 from ._abort import Abort, Cut, Piece, WorkCut
 from ._closing import FinishTurn, missing, missing_work
-from ._door import Callback, Parts, enter, enter_any, got_in, host_cancelled
+from ._door import Callback, Parts, awaited, enter, enter_plain, got_in, host_cancelled
 from ._errors import UsageError
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
@@ -30,6 +30,8 @@ from ._open import RECORDED, Record
 from ._stream import resolve_stream_fn
 from ._tool import AgentContext
 from ._transcript import MessageView
+
+_NOTHING: Iterator[AgentEvent] = iter(())
 
 
 class Listeners(Protocol):
@@ -78,40 +80,55 @@ class Run:
         self._apply(event)
         return self._tell()
 
+    def emit_each(self, events: Iterator[AgentEvent]) -> Coroutine[Any, Any, None]:
+        """Apply and tell events one by one; each is made when the one before it has been told.
+
+        One coroutine for all of them, where :meth:`emit` needs one for each: 0.3 microseconds an event.
+        """
+        return self._tell(events)
+
     def _apply(self, event: AgentEvent) -> None:
-        if type(event) in RECORDED:
+        kind = type(event)
+        if kind in RECORDED:
             self.record.apply(event)
         self._reduce(event)
         self._event = event
-        self._queue = self._of(type(event))
+        self._queue = self._of(kind)
         self._next = 0
 
-    async def _tell(self, *, plain_only: bool = False) -> None:
-        """Tell the current event to those who have not been told it."""
-        queue, event, abort = self._queue, self._event, self.abort
+    async def _tell(self, more: Iterator[AgentEvent] = _NOTHING, *, plain_only: bool = False) -> None:
+        """Tell the current event to those who have not been told it; then those that come behind it."""
         failed: Exception | None = None
-        while self._next < len(queue):
-            listener = queue[self._next]
-            # Counted before it is called: one that is cut half-way is not told the event again.
-            self._next += 1
-            if plain_only and listener.is_async:
-                continue
-            args = (event, abort) if listener.takes_abort else (event,)
-            try:
-                # Straight to the door: this is the most frequent call of all.
-                await (enter if listener.is_async else enter_any)(listener.function, *args)
-            except Exception as error:
-                noted = self._note_failure(error)
-                failed = failed or noted
-            except BaseException as error:
-                if not got_in(error):
-                    self._next -= 1
-                parts = Parts.of(error)
-                if parts.failure is not None:
-                    self._note_failure(parts.failure)
-                raise parts.fatal or parts.cancelled or error from None  # noqa: ASYNC104 - the part of a split error that passes on
-        if failed is not None:
-            raise failed
+        while True:
+            queue, event = self._queue, self._event
+            while (at := self._next) < len(queue):
+                listener = queue[at]
+                # Counted before it is called: one that is cut half-way is not told the event again.
+                self._next = at + 1
+                if plain_only and listener.is_async:
+                    continue
+                args = (event, self.abort) if listener.takes_abort else (event,)
+                try:
+                    # Straight to the door: this is the most frequent call of all.
+                    if listener.is_async:
+                        await enter(listener.function, *args)
+                    elif (value := enter_plain(listener.function, *args)) is not None:
+                        await awaited(value)
+                except Exception as error:
+                    noted = self._note_failure(error)
+                    failed = failed or noted
+                except BaseException as error:
+                    if not got_in(error):
+                        self._next = at
+                    parts = Parts.of(error)
+                    if parts.failure is not None:
+                        self._note_failure(parts.failure)
+                    raise parts.fatal or parts.cancelled or error from None  # noqa: ASYNC104 - the part of a split error that passes on
+            if failed is not None:
+                raise failed
+            if (following := next(more, None)) is None:
+                return
+            self._apply(following)
 
     def _note_failure(self, error: Exception, *, in_hook: bool = False) -> Exception:
         """Write down that a listener or hook failed; later failures become notes on the first."""

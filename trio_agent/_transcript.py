@@ -304,6 +304,11 @@ class Track:
             self.llm.append(cast("Message", message))
             self.replay.apply(message)
 
+    def extend(self, results: Sequence[ToolResultMessage]) -> None:
+        """Add the results of a batch, which are nothing to be replayed."""
+        self.messages.extend(results)
+        self.llm.extend(results)
+
     def append_partial(self, message: AssistantMessage) -> None:
         """Let an unfinished answer stand at the end until :meth:`append` replaces it."""
         self.messages.append(message)
@@ -327,12 +332,9 @@ def repair_call_ids(message: AssistantMessage) -> AssistantMessage:
     Providers have sent empty ids and the same id twice (known fault B88); results are matched by
     id, so such a call would lose its result.
     """
-    seen: set[str] = set()
-    broken = False
-    for call in message.tool_calls:
-        broken = broken or not call.id or call.id in seen
-        seen.add(call.id)
-    if not broken:
+    ids = [call.id for call in message.tool_calls]
+    seen = set(ids)
+    if len(seen) == len(ids) and "" not in seen:
         return message
     used: set[str] = set()
     content: list[Any] = []

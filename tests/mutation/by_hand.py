@@ -191,31 +191,26 @@ BY_HAND = (
         "results_in_completion_order",
         "_batch",
         "result messages are told when the calls end, and not in source order",
-        """        for call in calls:
-            await _result(self.run_, call)
-
-    # ---""",
-        """        for call in sorted(calls, key=lambda call: call.outcome.text if call.outcome is not None else ""):
-            await _result(self.run_, call)
-
-    # ---""",
+        "            await self.run_.emit_each(_results(self.batch.calls))\n",
+        """            by_text = sorted(self.batch.calls, key=lambda call: call.outcome.text if call.outcome is not None else "")
+            await self.run_.emit_each(_results(by_text))
+""",
     ),
     HandMade(
         "never_started_call_forgotten",
         "_batch",
         "a batch is over although a call of it never started and has no result",
-        """        if any(not call.ended for call in calls):
-            raise WorkCut
-        for call in calls:
-            await""",
-        "        for call in [call for call in calls if call.ended]:\n            await",
+        """            if any(not call.ended for call in self.batch.calls):
+                raise WorkCut
+            await self.run_.emit_each(_results(self.batch.calls))""",
+        "            await self.run_.emit_each(_results(call for call in self.batch.calls if call.ended))",
     ),
     HandMade(
         "two_tasks_tell",
         "_batch",
         "the call's own task tells its updates, beside the run's task",
-        "        call.post = self.send.send_nowait\n",
-        """        call.post = self.send.send_nowait
+        "        call.posts = self.posts\n",
+        """        call.posts = self.posts
 
         async def tell() -> None:
             seen: object = None
@@ -241,8 +236,8 @@ BY_HAND = (
         "update_told_and_then_forgotten",
         "_batch",
         "who waits to hand over the next update is not woken when one was told",
-        "        call.update_told()\n",
-        "        call.untold = None\n",
+        "                call.update_told()\n",
+        "                call.untold = None\n",
     ),
     HandMade(
         "deliverer_lets_tools_hang",
@@ -255,12 +250,8 @@ BY_HAND = (
         "end_before_the_last_update",
         "_batch",
         "the end of a call is told before the update that came first",
-        """                if call.untold is not None:
-                    await self._update(call)
-                if call.through and not call.counted:""",
-        """                if call.untold is not None and not call.through:
-                    await self._update(call)
-                if call.through and not call.counted:""",
+        "            if call.untold is not None:\n                update, tool_call",
+        "            if call.untold is not None and not call.through:\n                update, tool_call",
     ),
     HandMade(
         "interrupt_of_a_tool_ends_late",
@@ -302,29 +293,29 @@ BY_HAND = (
         "the record contains an event, the host's state does so once it was told",
         """        self._reduce(event)
         self._event = event
-        self._queue = self._of(type(event))""",
+        self._queue = self._of(kind)""",
         """        if self._event is not None:
             self._reduce(self._event)
         self._event = event
-        self._queue = self._of(type(event))""",
+        self._queue = self._of(kind)""",
     ),
     HandMade(
         "listener_told_twice",
         "_run",
         "a listener is counted when it is through, so that one that was cut is told again",
-        """            self._next += 1
-            if plain_only and listener.is_async:
-                continue""",
-        """            if plain_only and listener.is_async:
-                self._next += 1
-                continue""",
+        """                self._next = at + 1
+                if plain_only and listener.is_async:
+                    continue""",
+        """                if plain_only and listener.is_async:
+                    self._next = at + 1
+                    continue""",
     ),
     HandMade(
         "first_failing_listener_stops",
         "_run",
         "an exception of a listener keeps the event from those behind it",
-        "                failed = failed or noted\n",
-        "                self._next = len(queue)\n                failed = failed or noted\n",
+        "                    failed = failed or noted\n",
+        "                    self._next = len(queue)\n                    failed = failed or noted\n",
     ),
     HandMade(
         "closing_shield_without_deadline",
@@ -569,8 +560,8 @@ BY_HAND = (
         "told_after_the_cut",
         "_response",
         "what was accepted before the cut is told after it",
-        "            if response.cut is None:\n                await _deliver_one",
-        "            if True:\n                await _deliver_one",
+        "        if response.cut is not None:\n            continue\n",
+        "",
     ),
     HandMade(
         "rest_of_a_complete_answer_untold",
@@ -750,8 +741,8 @@ BY_HAND = (
         "interrupt_waits_for_approval",
         "_open",
         "an interrupt of a batch cuts the calls that run, and not the one that is asked about",
-        "            if not call.over:\n                call.cut_off(cut)",
-        "            if call.prepared and not call.over:\n                call.cut_off(cut)",
+        '(cut.cause != "abort" and not call.over)',
+        '(cut.cause != "abort" and call.prepared and not call.over)',
     ),
     HandMade(
         "queued_twice_taken_twice",
