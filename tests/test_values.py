@@ -12,6 +12,7 @@ import pytest
 
 from trio_agent import (
     MessageBuilder,
+    MessageEnd,
     TextContent,
     ToolCall,
     ToolExecutionEnd,
@@ -27,6 +28,7 @@ MADE = [
     ToolResult("text", details=5),
     ToolResultMessage("c1", "read", "text", is_error=True),
     ToolExecutionStart("c1", "read", {}),
+    MessageEnd(TextContent("text")),  # type: ignore[arg-type]  # any object will do
     ToolExecutionEnd("c1", "read", ToolResult(), is_error=False),
 ]
 
