@@ -49,7 +49,7 @@ async def _fail_truncated(run: Run, batch: Batch) -> None:
             "truncated",
         )
         await _start(run, call)
-        await _end(run, call)
+        await run.emit(_ended(call))
         await run.emit_each(_results([call]))
 
 
@@ -58,7 +58,7 @@ def _check(run: Run) -> None:
         raise WorkCut
 
 
-# The two that follow change the record at once and tell when awaited; a coroutine more for each call counts.
+# Changes the record at once and tells when awaited; a coroutine more for each call counts.
 
 
 def _start(run: Run, call: Call) -> Coroutine[Any, Any, None]:
@@ -66,15 +66,10 @@ def _start(run: Run, call: Call) -> Coroutine[Any, Any, None]:
     return run.emit(ToolExecutionStart(call.tool_call.id, call.tool_call.name, call.tool_call.arguments))
 
 
-def _end(run: Run, call: Call) -> Coroutine[Any, Any, None]:
-    return run.emit(_ended(call))
-
-
 def _ended(call: Call) -> ToolExecutionEnd:
     result = call.outcome
     assert result is not None
-    call.ended = True
-    call.over = True
+    call.ended = call.over = True
     return ToolExecutionEnd(call.tool_call.id, call.tool_call.name, result, result.is_error)
 
 
@@ -145,14 +140,14 @@ class _Runner:
             if not call.ended:
                 if call.outcome is None:
                     raise WorkCut
-                await _end(self.run_, call)
+                await self.run_.emit(_ended(call))
             await self.run_.emit_each(_results([call]))
 
     async def _prepared_first(self, nursery: trio.Nursery) -> None:
         for call in self.batch.calls:
             await self._begin(call)
             if call.outcome is not None:
-                await _end(self.run_, call)
+                await self.run_.emit(_ended(call))
         prepared = [call for call in self.batch.calls if call.prepared]
         _check(self.run_)
         for call in prepared:
@@ -166,7 +161,7 @@ class _Runner:
                 break
             await _start(self.run_, call)
             if self._refused(call):
-                await _end(self.run_, call)
+                await self.run_.emit(_ended(call))
                 continue
             self._run_soon(nursery, call)
         await self._deliver()
@@ -217,9 +212,8 @@ class _Runner:
             if call.fatal is not None:
                 raise call.fatal
             if call.untold is not None:
-                update, tool_call = call.untold, call.tool_call
-                call.last_update = update
-                yield ToolExecutionUpdate(tool_call.id, tool_call.name, tool_call.arguments, update)
+                call.last_update, tool_call = call.untold, call.tool_call
+                yield ToolExecutionUpdate(tool_call.id, tool_call.name, tool_call.arguments, call.last_update)
                 call.update_told()
             if call.through and not call.counted:
                 call.counted = True

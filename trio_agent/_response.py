@@ -141,14 +141,12 @@ async def _deliver(run: Run, response: Response, receive: trio.MemoryReceiveChan
 
 def _told(response: Response, events: Iterable[StreamEvent]) -> Iterator[AgentEvent]:
     for event in events:
-        if response.cut is not None:
+        starts = type(event) is StreamStart
+        if response.cut is not None or starts == response.started:
             continue
-        if response.started:
-            if type(event) is not StreamStart:
-                yield MessageUpdate(event)
-        elif type(event) is StreamStart:
+        if starts:
             response.told = event
-            yield MessageStart(event.partial)
+        yield MessageStart(event.partial) if starts else MessageUpdate(event)
 
 
 def _drain(receive: trio.MemoryReceiveChannel[StreamEvent]) -> Iterator[StreamEvent]:

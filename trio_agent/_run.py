@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any, Protocol, cast, final
 
 import trio
@@ -27,6 +26,7 @@ from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
 from ._messages import AgentMessage, AssistantMessage
 from ._open import RECORDED, Record
+from ._queues import PendingMessageQueue
 from ._stream import resolve_stream_fn
 from ._tool import AgentContext
 from ._transcript import MessageView
@@ -197,11 +197,15 @@ class Run:
         await self.look()
         if source is None:
             return []
-        callback = self.callback(source, 0)
         messages: list[AgentMessage] = []
         try:
-            with Piece(self.abort) if callback.is_async else nullcontext():
-                messages = list(await callback.call(self.abort))
+            if type(source) is PendingMessageQueue:
+                # Our own needs no door, nor a look at its signature: 25 microseconds of each run for each queue.
+                messages = source.drain()
+            else:
+                callback = self.callback(source, 0)
+                with Piece(self.abort):
+                    messages = list(await callback.call(self.abort))
         except BaseException as error:  # noqa: ASYNC103 - _hook_failed() always raises
             self._hook_failed(error)
         self.record.hand_out(messages, source)
@@ -261,11 +265,11 @@ class Run:
 
     # ------------------------------------------------------------ driving
 
-    async def drive(self, body: Callable[[Run], Awaitable[None]]) -> None:
+    async def drive(self, body: Awaitable[None]) -> None:
         """Run the loop; whatever it leaves open is closed here, and nowhere else."""
         task = current_task()
         try:
-            await body(self)
+            await body
         except WorkCut:
             pass
         except BaseException as error:  # noqa: ASYNC103 - noted, and raised when the run is closed

@@ -250,8 +250,8 @@ BY_HAND = (
         "end_before_the_last_update",
         "_batch",
         "the end of a call is told before the update that came first",
-        "            if call.untold is not None:\n                update, tool_call",
-        "            if call.untold is not None and not call.through:\n                update, tool_call",
+        "            if call.untold is not None:\n                call.last_update",
+        "            if call.untold is not None and not call.through:\n                call.last_update",
     ),
     HandMade(
         "interrupt_of_a_tool_ends_late",
@@ -560,8 +560,8 @@ BY_HAND = (
         "told_after_the_cut",
         "_response",
         "what was accepted before the cut is told after it",
-        "        if response.cut is not None:\n            continue\n",
-        "",
+        "        if response.cut is not None or starts == response.started:",
+        "        if starts == response.started:",
     ),
     HandMade(
         "rest_of_a_complete_answer_untold",
