@@ -12,7 +12,6 @@ import pytest
 
 from trio_agent import (
     MessageBuilder,
-    MessageEnd,
     TextContent,
     ToolCall,
     ToolExecutionEnd,
@@ -28,7 +27,6 @@ MADE = [
     ToolResult("text", details=5),
     ToolResultMessage("c1", "read", "text", is_error=True),
     ToolExecutionStart("c1", "read", {}),
-    MessageEnd(TextContent("text")),  # type: ignore[arg-type]  # any object will do
     ToolExecutionEnd("c1", "read", ToolResult(), is_error=False),
 ]
 

@@ -53,7 +53,6 @@ class TurnStart:
 
 
 @final
-@quickly_made
 @attrs.frozen
 class MessageStart:
     """A message begins; an answer is still partial."""
@@ -63,7 +62,6 @@ class MessageStart:
 
 
 @final
-@quickly_made
 @attrs.frozen
 class MessageUpdate:
     """An answer grew."""
@@ -79,7 +77,6 @@ class MessageUpdate:
 
 
 @final
-@quickly_made
 @attrs.frozen
 class MessageEnd:
     """A message is complete and stands in the transcript."""

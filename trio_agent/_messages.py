@@ -119,7 +119,6 @@ AssistantContent: TypeAlias = TextContent | ThinkingContent | ToolCall
 
 
 @final
-@quickly_made
 @attrs.frozen
 class Usage:
     """What an answer cost, in tokens and, where the model has prices, in its currency."""
@@ -227,7 +226,6 @@ class UserMessage:
 
 
 @final
-@quickly_made
 @attrs.frozen
 class AssistantMessage:
     """A model's answer, or the record of a failure or cut that stands in its place."""
