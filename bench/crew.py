@@ -23,6 +23,8 @@ class Crew:
     """When each body was left, by ``time.perf_counter()``."""
     completed: list[int] = attrs.field(factory=list)
     """The arguments of the bodies that came to their own end."""
+    dismissed: bool = False
+    """What was to be seen has been seen: nobody resists any more."""
     requests: int = 0
     """How often the model was asked."""
 

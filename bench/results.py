@@ -27,7 +27,7 @@ class Verdict:
     trial: str
     """The name of the trial."""
     verdict: str
-    """``yes``, ``no``, ``part``, or ``none`` where the peer has no such interface."""
+    """``yes``, ``no``, ``part``; ``none`` where the peer has no such interface, ``failed`` where the trial broke."""
     detail: str = ""
     facts: dict[str, Any] = attrs.field(factory=dict)
 
