@@ -31,7 +31,7 @@ from .adapter import Act, Adapter, Entry, Plan, Script, Seen, UnavailableError, 
 
 now = time.perf_counter
 _SILENT = AgentLogger(level=LogLevel.OFF, console=Console(file=io.StringIO()))
-BLOCK = 0.5
+BLOCK = 1.5
 """Seconds that a tool blocks its thread where it would sleep for an hour: nobody can wake it."""
 PATIENCE = 10.0
 
@@ -222,22 +222,25 @@ class SmolAgents(Adapter):
         thread.join(PATIENCE)
         seen.took = (over or now()) - cut
         seen.at_the_end(cut, asked, max(0, threading.active_count() - before))
-        seen.facts["history"] = look_at(self._entries(agent, plan.n), crew.completed)
+        seen.facts["history"] = look_at(self._entries(agent), crew.completed)
         if plan.again and over:
-            seen.facts["again"] = self._again(agent, crew, plan.n)
+            seen.facts["again"] = self._again(agent, crew)
         return seen.sample()
 
-    def _entries(self, agent: Any, n: int) -> list[Entry]:
+    def _entries(self, agent: Any) -> list[Entry]:
         """Its memory: one text holds the results of all calls of a step, so they are counted by their values."""
         found = [Entry("user")]
         for step in agent.memory.steps:
-            calls = [call.id for call in getattr(step, "tool_calls", None) or ()]
+            made = getattr(step, "tool_calls", None) or ()
+            calls = [call.id for call in made if call.name == "work"]
             found += [Entry("call", call) for call in calls]
             lines = (getattr(step, "observations", None) or "").splitlines()
             found += [Entry("result", call, line) for call, line in zip(calls, lines, strict=False)]
+            if made and not calls:
+                found.append(Entry("text"))
         return found
 
-    def _again(self, agent: Any, crew: Crew, n: int) -> dict[str, Any]:
+    def _again(self, agent: Any, crew: Crew) -> dict[str, Any]:
         asked = crew.requests
         try:
             agent.run("again", reset=False)

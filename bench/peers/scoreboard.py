@@ -31,7 +31,9 @@ def _no_orphan(facts: Facts, seconds: float) -> tuple[bool | None, str]:
 
 def _at_once(facts: Facts, seconds: float) -> tuple[bool | None, str]:
     """Nobody else's time is in it: the tools sleep for seconds, and half a second is a busy machine."""
-    ok = seconds < 0.5 and facts["orphans"] == 0 and facts["outcome"] != "hung"
+    if facts["outcome"] == "hung":
+        return False, f"not over after {_ms(seconds * 1e6)}"
+    ok = seconds < 0.5 and facts["orphans"] == 0
     return ok, f"over after {_ms(seconds * 1e6)}, {facts['orphans']} alive then"
 
 
