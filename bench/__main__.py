@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ BENCHMARKS = {
 }
 """Name: the module whose ``benchmark`` makes the cases, and what it is. A new benchmark is one line here."""
 TAKES_TOOLS = ("fanout", "cancel", "explore")
-ROOT = Path(__file__).parent.parent
+PAGE = Path("docs/benchmarks.md")
 
 
 def benchmark_of(name: str) -> Benchmark:
@@ -81,10 +82,14 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     everything = {name: text for name, (_, text) in BENCHMARKS.items()}
     everything["explore"] = "the user's own tools (--tools), cut at every moment; every invariant is checked"
-    everything["all"] = "every benchmark of this list but explore, and the report"
+    everything["all"] = "every benchmark of this list but explore; then the report"
     for name, text in everything.items():
         command = commands.add_parser(name, help=text, description=text)
         _common(command)
+        if name == "all":
+            command.add_argument(
+                "--out", type=Path, metavar="FILE", help=f"the report; default {PAGE}, and none with --quick"
+            )
         if name in TAKES_TOOLS:
             command.add_argument(
                 "--tools", metavar="MODULE:NAME", help="tools of yours: one, several, or a function that makes them"
@@ -101,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
     )
     report = commands.add_parser("report", help="make docs/benchmarks.md and its plots of JSON files")
     report.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of --json; several are put together")
-    report.add_argument("--out", type=Path, default=ROOT / "docs" / "benchmarks.md", help="default %(default)s")
+    report.add_argument("--out", type=Path, default=PAGE, metavar="FILE", help="default %(default)s")
     return top
 
 
@@ -129,8 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _do(args: argparse.Namespace) -> int:
     if args.command == "report":
-        importlib.import_module("bench.report.page").write_report(load(args.files), args.out)
-        print(f"wrote {args.out}")
+        _report(load(args.files), args.out)
         return 0
     if args.command == "peers" and args.action == "list":
         for peer in PEERS:
@@ -144,9 +148,7 @@ def _do(args: argparse.Namespace) -> int:
         return 1 if failed else 0
     if missing := [peer.name for peer in chosen if not peer.installed]:
         raise ValueError(f"not installed: {', '.join(missing)}; run python -m bench peers install --peers ...")
-    options = Options(
-        sizes=_sizes(args.n), reps=args.reps, quick=args.quick, tools=getattr(args, "tools", None)
-    )
+    options = Options(sizes=_sizes(args.n), reps=args.reps, quick=args.quick, tools=getattr(args, "tools", None))
     if args.command == "explore":
         results = explore_tools(options)
     elif args.command == "peers":
@@ -157,11 +159,27 @@ def _do(args: argparse.Namespace) -> int:
             results.merge(run_peer(peer, names, options, scoreboard="cancel" in names))
     else:
         names = list(BENCHMARKS) if args.command == "all" else [args.command]
+        page = (args.out or (None if args.quick else PAGE)) if args.command == "all" else None
+        if page is not None:
+            _check_drawing()  # before minutes of measuring, not after them
         results = run_benchmarks(names, options, chosen)
+        if page is not None:
+            _report(results, page)
     if args.json is not None:
         results.write(args.json)
         print(f"wrote {args.json}")
     return 1 if any(one["violations"] for one in results.explored) else 0
+
+
+def _check_drawing() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("the report needs matplotlib; pip install -e '.[bench]'")
+
+
+def _report(results: Results, page: Path) -> None:
+    _check_drawing()
+    importlib.import_module("bench.report.page").write_report(results, page)
+    print(f"wrote {page}")
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -212,14 +212,13 @@ def _own(options: Options, tools: list[OwnTool]) -> Iterator[Planned]:
 
             async def cut() -> None:
                 sample.append(await cut_run(agent, crew, ready, "abort", limit=PATIENCE))
-                nursery.cancel_scope.cancel(reason="measured")
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(cut)
                 # A tool may wait for a limiter, or be over at once: then all are never at work together.
-                await trio.sleep(START)
+                with trio.move_on_after(START):
+                    await ready.wait()
                 ready.set()
-                await trio.sleep_forever()
             return sample[0]
 
         return trio.run(main)

@@ -95,7 +95,7 @@ def cut(depth: int, fan: int, how: str, *, watched: bool = False) -> Sample:
 def benchmark(options: Options) -> Iterator[Planned]:
     """Every shape, by an abort and by the host; then each once more under the instrument."""
     case = partial(Case, bench="depth", version=VERSION, unit="level")
-    shapes = ((1, 1), (8, 1), (2, 2)) if options.quick else SHAPES
+    shapes: tuple[tuple[int, int], ...] = ((1, 1), (8, 1), (2, 2)) if options.quick else SHAPES
     if options.sizes:
         shapes = tuple((depth, 1) for depth in options.sizes)
     for depth, fan in shapes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ class Results:
         """Write down machine, Python, versions and the command."""
         self.sittings.append(
             {
-                "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "made": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
                 "command": ["python", "-m", "bench", *sys.argv[1:]],
                 "quick": quick,
                 "machine": describe_machine(),

@@ -5,7 +5,7 @@ Answers are made before the clock runs, so that what is measured is the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import trio
@@ -94,8 +94,6 @@ def crew_tool(crew: Crew, clean_up: float = 0.0) -> Tool:
         return crew.complete(args["n"])
 
     return Tool("work", "Sleeps.", SCHEMA, execute=execute)
-
-
 
 
 def results_of(agent: Agent) -> list[ToolResultMessage]:

@@ -151,7 +151,13 @@ class Adapter(ABC):
     """Tools run one after the other."""
     cannot: ClassVar[Mapping[Act, str]] = {}
     """Acts that it has no interface for, and why."""
-    largest: ClassVar[Mapping[str, int]] = {"fanout": 5000, "turns": 1000, "text": 10_000, "arguments": 50_000, "cancel": 5000}
+    largest: ClassVar[Mapping[str, int]] = {
+        "fanout": 5000,
+        "turns": 1000,
+        "text": 10_000,
+        "arguments": 50_000,
+        "cancel": 5000,
+    }
     """Up to which size it is measured; beyond, one sample would take minutes."""
 
     @abstractmethod

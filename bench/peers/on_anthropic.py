@@ -41,11 +41,7 @@ def _stream(start: dict[str, Any], deltas: Sequence[dict[str, Any]], stop: str) 
         {"type": "content_block_start", "index": 0, "content_block": start},
         *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
         {"type": "content_block_stop", "index": 0},
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": stop, "stop_sequence": None},
-            "usage": {"output_tokens": 1},
-        },
+        {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": {"output_tokens": 1}},
         {"type": "message_stop"},
     ]
     return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
@@ -89,7 +85,7 @@ class ToolRunner(AsyncioAdapter):
         bodies = iter([json.dumps(_answer(turn, step)).encode() for turn, step in enumerate(script)])
         handle = _Handle()
 
-        async def handler(request: Any) -> Any:
+        async def handler(request: Any) -> Any:  # noqa: ASYNC124 - a contract
             crew.requests += 1
             handle.sent = request.content
             if stamps is not None:
@@ -133,10 +129,10 @@ class ToolRunner(AsyncioAdapter):
     async def _watch(self, bodies: list[bytes], kind: str, on_delta: Callable[[], None]) -> None:
         ready = iter(bodies)
 
-        async def handler(request: Any) -> Any:
+        async def handler(request: Any) -> Any:  # noqa: ASYNC124 - a contract
             return httpx2.Response(200, content=next(ready), headers={"content-type": "text/event-stream"})
 
-        async def work(n: int, items: list[Any]) -> str:
+        async def work(n: int, items: list[Any]) -> str:  # noqa: ASYNC124 - a contract
             """Works."""
             return "ok"
 

@@ -56,7 +56,7 @@ def body_of(plan: Plan, crew: Crew, ready: asyncio.Event) -> ToolFunction:
             if plan.body == "swallow":
                 try:
                     await asyncio.sleep(HOUR)
-                except asyncio.CancelledError:
+                except asyncio.CancelledError:  # noqa: ASYNC103 - the fault that is tried
                     if crew.dismissed:
                         raise
                     await asyncio.sleep(plan.seconds)

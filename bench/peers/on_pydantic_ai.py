@@ -65,7 +65,7 @@ class PydanticAI(AsyncioAdapter):
         ready = iter([ModelResponse(parts=self._parts(turn, step), usage=usage) for turn, step in enumerate(script)])
         handle = _Handle()
 
-        async def model(messages: Any, info: Any) -> Any:
+        async def model(messages: Any, info: Any) -> Any:  # noqa: ASYNC124 - a contract
             crew.requests += 1
             handle.seen = messages
             if stamps is not None:
@@ -101,7 +101,7 @@ class PydanticAI(AsyncioAdapter):
         handle.seen = entries(handle.seen)
 
     async def stream_text(self, n: int, on_delta: Callable[[], None]) -> None:
-        async def model(messages: Any, info: Any) -> AsyncIterator[Any]:
+        async def model(messages: Any, info: Any) -> AsyncIterator[Any]:  # noqa: ASYNC124 - a contract
             for _ in range(n):
                 self.sent += 1
                 yield "word "
@@ -111,7 +111,7 @@ class PydanticAI(AsyncioAdapter):
     async def stream_arguments(self, parts: Sequence[str], on_delta: Callable[[], None]) -> None:
         asked = 0
 
-        async def model(messages: Any, info: Any) -> AsyncIterator[Any]:
+        async def model(messages: Any, info: Any) -> AsyncIterator[Any]:  # noqa: ASYNC124 - a contract
             nonlocal asked
             asked += 1
             if asked > 1:
@@ -124,7 +124,7 @@ class PydanticAI(AsyncioAdapter):
 
         agent = Agent(FunctionModel(stream_function=model))
 
-        async def work(n: int, items: list[Any]) -> str:
+        async def work(n: int, items: list[Any]) -> str:  # noqa: ASYNC124 - a contract
             return "ok"
 
         agent.tool_plain(name="work")(work)

@@ -91,7 +91,7 @@ def _tool(work: Callable[[int], str]) -> Any:
     class Work(Tool):
         name = "work"
         description = "Works."
-        inputs = {"i": {"type": "integer", "description": "A number."}}
+        inputs: ClassVar[dict[str, Any]] = {"i": {"type": "integer", "description": "A number."}}
         output_type = "string"
 
         def forward(self, i: int) -> str:
@@ -104,7 +104,7 @@ def _big_tool() -> Any:
     class Work(Tool):
         name = "work"
         description = "Works."
-        inputs = {
+        inputs: ClassVar[dict[str, Any]] = {
             "n": {"type": "integer", "description": "A number."},
             "items": {"type": "array", "description": "Much."},
         }
@@ -133,7 +133,13 @@ class SmolAgents(Adapter):
         "ToolCallingAgent.run, threads of the default pool; the final text is a call of final_answer; "
         "stream and arguments only up to small sizes, for their cost is quadratic"
     )
-    largest: ClassVar[Mapping[str, int]] = {"fanout": 5000, "turns": 200, "text": 1000, "arguments": 5000, "cancel": 100}
+    largest: ClassVar[Mapping[str, int]] = {
+        "fanout": 5000,
+        "turns": 200,
+        "text": 1000,
+        "arguments": 5000,
+        "cancel": 100,
+    }
 
     def build(
         self, script: Script, work: Callable[[int], str], crew: Crew, stamps: list[float] | None = None,
@@ -193,7 +199,7 @@ class SmolAgents(Adapter):
             finally:
                 crew.leave()
 
-        tool = work
+        tool: Callable[[int], str] = work
         for _ in range(plan.depth - 1):
             tool = self._delegating(tool)
         script: Script = [plan.n if plan.depth == 1 else 1, "done", "again"]

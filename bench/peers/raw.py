@@ -116,6 +116,3 @@ class _Nursery:
     async def _one(self, index: int) -> None:
         with trio.CancelScope() as self.scopes[index]:
             await self.tool(index)
-
-
-

@@ -20,7 +20,8 @@ NORMAL = {
     "fanout": [1, 10, 100, 1000, 5000], "turns": [200, 1000], "text": [1000, 10_000],
     "arguments": [12_500, 50_000], "cancel": [1, 100, 1000, 5000], "depth": [1, 8],
 }  # fmt: skip
-QUICK = {"fanout": [1, 20], "turns": [30], "text": [100], "arguments": [500], "cancel": [20], "depth": [3]}
+QUICK = {"fanout": [1, 100], "turns": [50], "text": [1000], "arguments": [5000], "cancel": [100], "depth": [8]}
+"""Sizes that the quick form of the library's own benchmarks has, too."""
 REPS = {"fanout": 5, "turns": 2, "stream": 3, "cancel": 5, "depth": 5}
 BUDGET = 15.0
 """Seconds of one cell of a peer after which no further pair is begun."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from bench.measure import Cell
 from bench.results import Results
@@ -79,9 +80,32 @@ def _lines(axes: Any, cells: Iterable[Cell], cases: Sequence[str], value: Callab
         mine = [cell for cell in chosen if cell.subject == subject]
         case = next(case for case in cases if any(cell.case == case for cell in mine))
         points = sorted((cell.n, value(cell)) for cell in mine if cell.case == case)
-        axes.plot([n for n, _ in points], [y for _, y in points], **style(subject))
+        look = style(subject)
+        started = [max(cell.facts.get("started", [cell.n])) for cell in mine if cell.case == case]
+        if all(cell.bench == "cancel" for cell in mine) and max(started) < max(cell.n for cell in mine):
+            look["label"] += " (tools one by one)"
+        axes.plot([n for n, _ in points], [y for _, y in points], **look)
+    _logarithmic(axes, {cell.n for cell in chosen})
+
+
+def _logarithmic(axes: Any, sizes: Iterable[int]) -> None:
+    """Logarithmic axes with plain numbers; on the one below, the sizes that were measured."""
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(_apart(sizes)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,g}"))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _apart(sizes: Iterable[int]) -> list[int]:
+    """Those sizes whose labels do not touch."""
+    kept: list[int] = []
+    for size in sorted(sizes):
+        if not kept or size >= 1.8 * kept[-1]:
+            kept.append(size)
+    return kept
 
 
 def _legend(figure: Figure, axes: Any) -> None:
@@ -111,7 +135,9 @@ def cancellation(cells: Sequence[Cell]) -> Figure | None:
     figure, (left, right) = _panels(2)
     cases = ("abort", "host")
     _lines(left, mine, cases, lambda cell: cell.ratio.median)
-    left.set(title="from the cut to the end, as a multiple of a bare cut", xlabel="sleeping tools (N)", ylabel="x floor")
+    left.set(
+        title="from the cut to the end, as a multiple of a bare cut", xlabel="sleeping tools (N)", ylabel="x floor"
+    )
     _lines(right, mine, cases, lambda cell: quantile(cell.values, 0.5) * 1e3)
     right.set(title="from the cut to the end, in milliseconds", xlabel="sleeping tools (N)", ylabel="milliseconds")
     _legend(figure, left)
@@ -154,6 +180,7 @@ def levels(cells: Sequence[Cell]) -> Figure | None:
             axes.plot(order, [quantile(middle[x], 0.5) for x in order], color=colour, linewidth=1.2)
         axes.set(title=f"{cell.n} deep, {cell.case.partition(',')[0]}", xlabel="level (1 is the top)")
         axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     panels[0].set_ylabel("milliseconds after the cut")
     panels[0].legend(frameon=False, fontsize=9, markerscale=2)
     return figure
@@ -166,6 +193,8 @@ def _bars(axes: Any, cells: Sequence[Cell], value: Callable[[Cell], float]) -> N
     colours = [COLOURS.get(cell.subject, "#333333") for cell in ordered]
     axes.barh(names, [value(cell) for cell in ordered], color=colours, height=0.65)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     for place, cell in enumerate(ordered):
         axes.annotate(f" {value(cell):.3g}", (value(cell), place), va="center", fontsize=8)
     axes.margins(x=0.15)
@@ -181,7 +210,8 @@ def stream(cells: Sequence[Cell]) -> Figure | None:
             if cell.bench == "stream" and cell.case in (f"{kind}, async listener", f"{kind}, memory channel")
         ]
         if mine:
-            sizes = {n: sum(cell.n == n for cell in mine) for cell in mine for n in (cell.n,)}
+            own = {cell.n for cell in mine if cell.subject == "trio_agent"} or {cell.n for cell in mine}
+            sizes = {n: sum(cell.n == n for cell in mine) for n in own}
             size = max(sizes, key=lambda n: (sizes[n], n))
             found.append((kind, [cell for cell in mine if cell.n == size]))
     if not found:
@@ -208,8 +238,9 @@ def turns(cells: Sequence[Cell]) -> Figure | None:
             points = points or [(1, first)]
             points.append((cell.n, last))
         axes.plot([n for n, _ in points], [us for _, us in points], **style(subject))
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set(title="what a turn costs, by how many there were before", xlabel="number of the turn", ylabel="microseconds")
+    _logarithmic(axes, {1, *(cell.n for cell in mine)})
+    axes.set(
+        title="what a turn costs, by how many there were before", xlabel="number of the turn", ylabel="microseconds"
+    )
     _legend(figure, axes)
     return figure

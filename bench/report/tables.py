@@ -137,9 +137,7 @@ def scoreboard(results: Results) -> str:
         )
         for trial in TRIALS
     ]  # fmt: skip
-    kept = [
-        ("", "**promises kept, of those that could be tried**", *(_count(results, peer.name) for peer in peers))
-    ]
+    kept = [("", "**promises kept, of those that could be tried**", *(_count(results, peer.name) for peer in peers))]
     return table(("guarantee", "tried", *(peer.title for peer in peers)), [*rows, *kept])
 
 
