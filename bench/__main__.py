@@ -178,7 +178,7 @@ def _check_drawing() -> None:
 
 def _report(results: Results, page: Path) -> None:
     _check_drawing()
-    importlib.import_module("bench.report.page").write_report(results, page)
+    importlib.import_module("bench.report.write").write_report(results, page)
     print(f"wrote {page}")
 
 

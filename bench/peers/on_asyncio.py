@@ -21,6 +21,8 @@ ToolFunction: TypeAlias = Callable[[int], Any]
 
 SETTLE = 0.02
 """Seconds between the start of the last tool and the cut, so that all of them are asleep."""
+LINGER = 2.0
+"""Seconds beyond the time of its tools for which what was left behind is watched."""
 PATIENCE = 10.0
 """Seconds after which a run that was cut counts as hung."""
 
@@ -241,7 +243,7 @@ class AsyncioAdapter(Adapter):
         seen.at_the_end(cut, asked, others() - before)
         if (history := await self.history(handle)) is not None:
             seen.facts["history"] = look_at(history, crew.completed)
-        while (crew.alive or others() > before) and now() - over < 2 + plan.seconds:
+        while (crew.alive or others() > before) and now() - over < LINGER + plan.seconds:
             await asyncio.sleep(0.001)
             seen.facts["late_us"] = (now() - over) * 1e6
         if plan.again and done:

@@ -8,9 +8,9 @@ from pathlib import Path
 from bench.results import Results
 
 from . import tables
-from .plots import draw_all
 
 TEMPLATE = Path(__file__).with_name("page.md")
+PROVIDER = "## Providers\n\nDecoding recorded streams, and encoding long transcripts.\n\n"
 PICTURES = {
     "fanout": "Cost of a call against the number of calls, for every peer",
     "cancel": "Time from the cut to the end against the number of tools, for every peer",
@@ -19,19 +19,6 @@ PICTURES = {
     "stream": "Cost of a text delta and of a piece of an argument, for every peer",
     "turns": "Cost of a turn against its number, for every peer",
 }
-
-
-def write_report(results: Results, out: Path) -> None:
-    """Write the page, and its pictures into a folder of the same name beside it.
-
-    Raises:
-      ValueError: nothing was measured.
-    """
-    if not results.cells and not results.scoreboard:
-        raise ValueError("there is nothing in these files to make a report of; measure with --json FILE first")
-    folder = out.with_suffix("")
-    drawn = draw_all(results, folder)
-    out.write_text(make_page(results, folder.name, drawn), "utf-8")
 
 
 def make_page(results: Results, folder: str, drawn: list[str]) -> str:
@@ -56,6 +43,7 @@ def make_page(results: Results, folder: str, drawn: list[str]) -> str:
         "fanout_cells": of("fanout"),
         "cancel_grid": tables.ratio_grid(cells, "cancel", ("abort", "host")),
         "cancel_cells": of("cancel"),
+        "cancel_after": tables.after_table(cells),
         "depth_grid": tables.ratio_grid(cells, "depth", ("fan-out 1, abort", "fan-out 1, host")),
         "levels": tables.levels_table(ours),
         "stream": tables.stream_table(cells),
@@ -63,6 +51,7 @@ def make_page(results: Results, folder: str, drawn: list[str]) -> str:
         "agents": tables.agents_table(ours),
         "agents_cells": of("agents"),
         "queue": tables.queue_table(ours),
+        "provider": PROVIDER + of("provider") if any(cell.bench == "provider" for cell in ours) else "",
         "machine": tables.machine_table(results),
         "peers": tables.peers_table(results),
         "missing": tables.missing_table(results),

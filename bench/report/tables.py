@@ -157,6 +157,30 @@ def scoreboard_details(results: Results) -> str:
     return table(("of", "tried", "held", "what was seen"), rows) if rows else "Every promise was kept in every trial."
 
 
+def after_table(cells: Sequence[Cell]) -> str:
+    """What there is in the moment in which a cut call is over: the worst of the samples."""
+    rows = []
+    for subject in subjects(cells):
+        for cell in cells:
+            facts = cell.facts
+            if cell.bench != "cancel" or cell.subject != subject or "outcome" not in facts:
+                continue
+            history = [one for one in facts.get("history", ()) if one is not None]
+            results = facts["results"] if "results" in facts else [one["answered"] for one in history]
+            valid = facts["valid"] if "valid" in facts else [one["valid"] for one in history]
+            rows.append(
+                (
+                    title_of(subject), cell.case, f"{cell.n:,}", f"{min(facts['started']):,}",
+                    duration(quantile(cell.values, 0.5)), duration(quantile(facts["unwound_us"], 0.5) / 1e6),
+                    f"{max(facts['orphans']):,}", f"{min(results):,}" if results else "-",
+                    ("yes" if all(valid) else "**no**") if valid else "-", ", ".join(sorted(set(facts["outcome"]))),
+                )
+            )  # fmt: skip
+    head = ("of", "cut", "N", "at work", "over after", "last tool unwound after", "orphans", "results in the transcript",
+            "transcript valid", "the call")  # fmt: skip
+    return table(head, rows) if rows else "Not measured."
+
+
 def turns_table(cells: Sequence[Cell]) -> str:
     """First and last turn of long runs."""
     rows = [
