@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -29,6 +30,7 @@ def run(count: int, calls: int, rounds: int) -> Sample:
             await agents[index].prompt("go")
             ended.append(time.perf_counter())
 
+        gc.collect()
         begin = time.perf_counter()
         async with trio.open_nursery() as nursery:
             for index in range(count):

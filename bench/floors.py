@@ -32,6 +32,7 @@ def tasks(count: int, inner: int = 1) -> Sample:
     """N tasks in a nursery, with one checkpoint each; done so often one after the other."""
 
     async def main() -> float:
+        gc.collect()
         begin = now()
         for _ in range(inner):
             async with trio.open_nursery() as nursery:
@@ -46,6 +47,7 @@ def run_each(count: int, work: Callable[[], Awaitable[object]]) -> Sample:
     """N tasks in a nursery that do some work each."""
 
     async def main() -> float:
+        gc.collect()
         begin = now()
         async with trio.open_nursery() as nursery:
             for _ in range(count):
@@ -96,6 +98,7 @@ def channel(count: int) -> Sample:
                 for _ in range(count):
                     await send.send("word ")
 
+        gc.collect()
         begin = now()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(produce)
@@ -110,6 +113,7 @@ def turns(count: int) -> Sample:
     """One nursery with one task, so often; first and last are medians of a twentieth."""
 
     async def main() -> Sample:
+        gc.collect()
         stamps = [now()]
         for _ in range(count):
             async with trio.open_nursery() as nursery:  # noqa: ASYNC112 - the nursery is what is measured
@@ -290,6 +294,7 @@ def agents(count: int, calls: int, rounds: int) -> Sample:
                         nursery.start_soon(trio.lowlevel.checkpoint)
             ended.append(now())
 
+        gc.collect()
         begin = now()
         async with trio.open_nursery() as nursery:
             for _ in range(count):
@@ -326,6 +331,7 @@ def queue(producers: int, in_threads: int, each: int) -> Sample:
             for index in range(each):
                 trio.from_thread.run_sync(send.send_nowait, f"{number}:{index}", trio_token=token)
 
+        gc.collect()
         begin = now()
         got = 0
         limiter = trio.CapacityLimiter(max(1, in_threads))

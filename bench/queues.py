@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -76,6 +77,7 @@ def run(each: int, mode: QueueMode, producers: int = PRODUCERS, threads: int = T
                 trio.from_thread.run_sync(steer, f"{number}:{index}", trio_token=token)
 
         limiter = trio.CapacityLimiter(max(1, threads))
+        gc.collect()
         begin = time.perf_counter()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(agent.prompt, "go")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -108,6 +109,7 @@ def streamed(kind: str, parts: list[str], listener: str) -> Sample:
         agent = Agent(SimpleModel("bench", "deltas", stream), tools=[BIG])
         chosen: Callable[[MessageUpdate], Any] = count if listener == "sync" else count_async
         agent.subscribe(chosen, MessageUpdate)
+        gc.collect()
         begin = time.perf_counter()
         result = await agent.prompt("go")
         took = time.perf_counter() - begin

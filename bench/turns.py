@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -25,6 +26,7 @@ def run(n: int) -> Sample:
     agent.subscribe(lambda event: stamps.append(time.perf_counter()), TurnEnd)
 
     async def main() -> float:
+        gc.collect()
         begin = time.perf_counter()
         stamps.append(begin)
         await agent.prompt("go")

@@ -153,6 +153,7 @@ class SmolAgents(Adapter):
 
     def fanout(self, n: int, inner: int) -> Sample:
         agents = [self.build([n, "done"], _noop, Crew(n)) for _ in range(inner)]
+        gc.collect()
         begin = now()
         for agent in agents:
             agent.run("go")
@@ -161,6 +162,7 @@ class SmolAgents(Adapter):
     def turns(self, n: int) -> Sample:
         stamps: list[float] = []
         agent = self.build([1] * n + ["done"], _noop, Crew(n), stamps)
+        gc.collect()
         begin = now()
         agent.run("go")
         return Sample(now() - begin, first_and_last(stamps))
@@ -174,6 +176,7 @@ class SmolAgents(Adapter):
     def _streamed(self, model: Any) -> Sample:
         agent = ToolCallingAgent(tools=[_big_tool()], model=model, logger=_SILENT, stream_outputs=True, max_steps=3)
         seen = 0
+        gc.collect()
         begin = now()
         for event in agent.run("go", stream=True):
             seen += isinstance(event, ChatMessageStreamDelta)
