@@ -168,7 +168,7 @@ TRIALS = (
     Trial(name="idle", guarantee="Idle is idle", title="no task is left when the call is over",
           plan=_plan(body="clean-up", seconds=0.01), judge=_idle),
     Trial(name="one", guarantee="Causes", title="one call of N is cancelled, the others and the run go on",
-          plan=_plan(body="deaf", seconds=0.5), judge=_one, acts=("one",)),
+          plan=_plan(body="deaf", seconds=1.0), judge=_one, acts=("one",)),
 )  # fmt: skip
 BY_NAME = {trial.name: trial for trial in TRIALS}
 
