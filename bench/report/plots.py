@@ -15,6 +15,7 @@ from bench.results import Results
 from bench.stats import quantile
 
 from .tables import RAW, subjects, title_of
+from .targets import number
 
 COLOURS = {
     "trio_agent": "#c1121f", "trio": "#777777", "asyncio": "#777777", "node": "#777777", "pi-agent": "#1f77b4",
@@ -196,7 +197,7 @@ def _bars(axes: Any, cells: Sequence[Cell], value: Callable[[Cell], float]) -> N
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     for place, cell in enumerate(ordered):
-        axes.annotate(f" {value(cell):.3g}", (value(cell), place), va="center", fontsize=8)
+        axes.annotate(f" {number(value(cell))}", (value(cell), place), va="center", fontsize=8)
     axes.margins(x=0.15)
 
 
