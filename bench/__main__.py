@@ -147,7 +147,7 @@ def _do(args: argparse.Namespace) -> int:
         print("\n".join(["", *failed]) if failed else "installed")
         return 1 if failed else 0
     if missing := [peer.name for peer in chosen if not peer.installed]:
-        raise ValueError(f"not installed: {', '.join(missing)}; run python -m bench peers install --peers ...")
+        raise ValueError(f"not installed; run python -m bench peers install --peers {','.join(missing)}")
     options = Options(sizes=_sizes(args.n), reps=args.reps, quick=args.quick, tools=getattr(args, "tools", None))
     if args.command == "explore":
         results = explore_tools(options)
