@@ -26,6 +26,7 @@ BENCHMARKS = {
     "turns": ("bench.turns", "long runs: the first turn and the last"),
     "agents": ("bench.agents", "many agents at once in one process"),
     "queue": ("bench.queues", "steering from many tasks and threads"),
+    "provider": ("bench.provider", "decoding of streamed answers, encoding of long transcripts"),
 }
 """Name: the module whose ``benchmark`` makes the cases, and what it is. A new benchmark is one line here."""
 TAKES_TOOLS = ("fanout", "cancel", "explore")
