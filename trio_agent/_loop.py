@@ -29,7 +29,10 @@ from ._transcript import changes_declared
 
 async def run_loop(run: Run, prompts: Sequence[AgentMessage], *, skip_first_poll: bool = False) -> None:
     """Run the loop from ``agent_start`` to ``agent_end``, within the time limit of the run."""
-    body = _loop(run, prompts, skip_first_poll=skip_first_poll)
+
+    async def body(run: Run) -> None:
+        await _loop(run, prompts, skip_first_poll=skip_first_poll)
+
     seconds = run.config.limits.seconds
     if seconds is None:
         await run.drive(body)

@@ -265,11 +265,11 @@ class Run:
 
     # ------------------------------------------------------------ driving
 
-    async def drive(self, body: Awaitable[None]) -> None:
+    async def drive(self, body: Callable[[Run], Awaitable[None]]) -> None:
         """Run the loop; whatever it leaves open is closed here, and nowhere else."""
         task = current_task()
         try:
-            await body
+            await body(self)
         except WorkCut:
             pass
         except BaseException as error:  # noqa: ASYNC103 - noted, and raised when the run is closed
