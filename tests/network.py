@@ -6,10 +6,12 @@ In memory there is no real time, so the clock may be virtual.
 
 from __future__ import annotations
 
+import gc
 import json
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -155,6 +157,16 @@ async def serving(script: Script, *, context: ssl.SSLContext | None = None) -> A
 
 
 # ---------------------------------------------------------------- in memory
+
+
+@contextmanager
+def no_warnings() -> Generator[None]:
+    """Nothing warns in here, also none of what is thrown away: its warnings come from where nobody raises them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 class _MemoryStream:

@@ -249,7 +249,7 @@ def test_what_does_not_exist_is_said_in_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if arguments[0] == "report":
-        pytest.importorskip("matplotlib")
+        pytest.importorskip("matplotlib", reason="drawing needs the group `bench`")
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
