@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import gc
+import itertools
 import logging
 import ssl
 import time
@@ -467,8 +468,27 @@ async def test_b91_there_is_one_layer_of_tries(autojump_clock: trio.testing.Mock
         agent = s.agent()
         await agent.prompt("Hi.")
         assert len(s.server.received) == 5
-        # 0.5, 1, 2 and 4 s, each with up to half a second of jitter.
-        assert 7.5 <= trio.current_time() <= 9.5
+        # 0.5, 1, 2 and 4 s, each up to half as much longer.
+        assert 7.5 <= trio.current_time() <= 11.25
+
+
+async def test_b91_each_wait_is_longer_than_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    # The worst luck: all of the jitter first, then none of it.
+    draws = [1.0, 0.0, 1.0, 0.0]
+    monkeypatch.setattr("random.uniform", lambda low, high: low + (high - low) * draws.pop(0))
+    asked: list[float] = []
+
+    async def script(request: Received, reply: Reply) -> None:
+        asked.append(trio.current_time())
+        await reply.respond(503, {"error": {"message": "no"}})
+
+    async with setting(script, max_retries=4) as s:
+        await s.agent().prompt("Hi.")
+    waits = [after - before for before, after in itertools.pairwise(asked)]
+    assert all(later > 1.25 * earlier for earlier, later in itertools.pairwise(waits))
+    assert waits == [0.75, 1.0, 3.0, 4.0]
 
 
 async def test_b90_a_wait_that_is_too_long_fails_at_once_and_says_how_long(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias, final
 
@@ -233,15 +234,18 @@ def _retrying(asking: _Asking, max_retries: int, max_delay: float | None) -> ten
     )
 
 
-_back_off = tenacity.wait_exponential(multiplier=0.5, max=8.0) + tenacity.wait_random(0.0, 0.5)
+_back_off = tenacity.wait_exponential(multiplier=0.5, max=8.0)
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
-    """As long as the provider says, else longer from try to try."""
+    """As long as the provider says, else longer from try to try.
+
+    The jitter is a share of the wait: one of a fixed size could make the second wait as short as the first.
+    """
     error = state.outcome.exception() if state.outcome is not None else None
     if isinstance(error, ProviderError) and error.retry_after is not None:
         return error.retry_after
-    return _back_off(state)
+    return _back_off(state) * random.uniform(1.0, 1.5)  # noqa: S311 - spreads load, hides nothing
 
 
 @trio.lowlevel.disable_ki_protection
