@@ -51,6 +51,7 @@ CASES: list[tuple[int, Any, type[ProviderError], bool]] = [
     (429, anthropic("rate_limit_error"), RateLimitError, True),
     (503, openai("Loading model", "unavailable_error", 503), OverloadedError, True),
     (529, anthropic("overloaded_error"), OverloadedError, True),
+    (529, openai("Busy.", "server_error", "overloaded"), OverloadedError, True),
     (500, anthropic("api_error"), ServerError, True),
     (500, openai("Oops."), ServerError, True),
     (504, "", ServerError, True),

@@ -186,6 +186,7 @@ _WORDS: Mapping[str, type[ProviderError]] = {
     "ratelimitreached": RateLimitError,
     "toomanyrequests": RateLimitError,
     "overloadederror": OverloadedError,
+    "overloaded": OverloadedError,
     "serveroverloaded": OverloadedError,
     "unavailableerror": OverloadedError,
     "serviceunavailable": OverloadedError,
