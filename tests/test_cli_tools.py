@@ -241,7 +241,7 @@ def test_all_keys(config: Callable[[str], Path], tmp_path: Path, monkeypatch: py
     ("text", "why"),
     [
         ("max_turns = 3", "there is no key 'max_turns'; did you mean 'max-turns'?"),
-        ("colour = 1", "there is no key 'colour'; known are json, max-parallel"),
+        ("colour = 1", "there is no key 'colour'; known are base-url, json"),
         ("[run]\nroot = '/'", "there is no key 'run'; known are"),
         ("max-turns = '3'", "'max-turns' is '3', but must be a whole number, at least 1"),
         ("max-turns = true", "'max-turns' is True, but must be a whole number, at least 1"),

@@ -16,7 +16,7 @@ def say(*texts: str, usage: tuple[int, int] = (0, 0)) -> str:
     return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
 
 
-def client(*answers: httpx.Response | str) -> httpx.AsyncClient:
+def client_of(*answers: httpx.Response | str) -> httpx.AsyncClient:
     """A client that sends nothing: it gives these answers, one after the other."""
     left = iter(answers)
 

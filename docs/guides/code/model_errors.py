@@ -1,6 +1,6 @@
 import httpx
-import model_answers
 import trio
+from model_answers import client_of, say
 
 from trio_agent import Agent
 from trio_agent.providers import ContextTooLongError, ProviderError, open_models
@@ -12,7 +12,7 @@ async def main() -> None:
     long = httpx.Response(
         400, json={"error": {"code": "context_length_exceeded", "message": "9001 tokens are too many"}}
     )
-    client = model_answers.client(busy, model_answers.say("Here ", "I am."), much, long)
+    client = client_of(busy, say("Here ", "I am."), much, long)
     async with open_models(client=client) as models:
         agent = Agent(models.openai_compatible("http://localhost:8000/v1", "some-model"))
         for prompt in ("Where are you?", "And now?", "Still there?"):

@@ -1,8 +1,8 @@
 from typing import Any
 
 import attrs
-import model_answers
 import trio
+from model_answers import client_of, say
 
 from trio_agent import Agent
 from trio_agent.providers import HTTPModel, Prices, ProviderResponse, open_models
@@ -18,7 +18,7 @@ def hear(response: ProviderResponse, model: HTTPModel) -> None:
 
 
 async def main() -> None:
-    client = model_answers.client(model_answers.say("Four.", usage=(1200, 40)))
+    client = client_of(say("Four.", usage=(1200, 40)))
     async with open_models(client=client, on_payload=see, on_response=hear) as models:
         model = models.openai_compatible("http://localhost:8000/v1", "some-model")
         agent = Agent(attrs.evolve(model, prices=Prices(input=2.0, output=8.0)))
