@@ -25,6 +25,7 @@ from trio_agent import (
     AgentTurnContext,
     AgentTurnDecision,
     AssistantMessage,
+    MessageStart,
     MessageUpdate,
     TextContent,
     TextDelta,
@@ -541,6 +542,40 @@ async def test_a_stream_that_broke_is_not_asked_for_again(autojump_clock: trio.t
         await agent.prompt("Hi.")
         assert "the connection broke while the server answered" in failure(agent)
         assert len(s.server.received) == 1
+
+
+@pytest.mark.parametrize("error", [None, {"error": {"code": "overloaded", "message": "busy"}}])
+async def test_an_answer_that_broke_before_it_said_anything_is_asked_for_again(
+    error: object, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.start()
+        await reply.events(chunk({"role": "assistant", "content": ""}))
+        if error is not None:
+            await reply.events(error)
+            await reply.finish()
+
+    async with setting(in_turn(script, network.answer)) as s:
+        agent = s.agent()
+        starts: list[AgentEvent] = []
+        agent.subscribe(starts.append, MessageStart)
+        assert (await agent.prompt("Hi.")).text == "Hello."
+        assert len(s.server.received) == 2
+        assert len(starts) == 2  # the prompt and one answer
+
+
+async def test_an_answer_that_says_nothing_is_told_all_the_same() -> None:
+    async def script(request: Received, reply: Reply) -> None:
+        await reply.start()
+        await reply.events(chunk({"role": "assistant"}), chunk({}, "stop"), "[DONE]")
+        await reply.finish()
+
+    async with setting(script) as s:
+        agent = s.agent()
+        starts: list[AgentEvent] = []
+        agent.subscribe(starts.append, MessageStart)
+        result = await agent.prompt("Hi.")
+        assert (result.text, result.stop_reason, len(starts)) == ("", "stop", 2)
 
 
 async def test_a_connection_that_is_dropped_before_the_answer_is_tried_again(

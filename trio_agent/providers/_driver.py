@@ -19,7 +19,7 @@ import trio
 
 from trio_agent._errors import UsageError
 from trio_agent._messages import AssistantMessage
-from trio_agent._stream import ModelRequest, StreamSink
+from trio_agent._stream import ModelRequest, StreamSink, StreamStart
 
 from ._anthropic import AnthropicMessagesDecoder
 from ._anthropic_request import AnthropicMessagesEncoder
@@ -177,14 +177,25 @@ class _Asking:
             prices=model.prices,
             **({"compat": model.compat} if isinstance(model.compat, ChatCompat) else {}),
         )
+        # That an answer begins is told with what it begins with: until then another try is possible.
+        start: StreamStart | None = None
         while not decoder.done:
             piece = await response.receive()
             for event in decoder.end() if piece is None else decoder.feed(piece):
-                self.begun = True
+                if isinstance(event, StreamStart):
+                    start = event
+                    continue
+                await self._begin(start)
                 await self.sink.send(event)
         message = decoder.finish()
+        await self._begin(start)
         await response.drain()
         return message
+
+    async def _begin(self, start: StreamStart | None) -> None:
+        if not self.begun and start is not None:
+            self.begun = True
+            await self.sink.send(start)
 
     async def _observe(self, response: Exchange) -> None:
         on_response = self.on_response or self.driver.on_response

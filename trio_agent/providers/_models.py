@@ -155,7 +155,7 @@ async def open_models(
         environment variables (``ANTHROPIC_API_KEY``, ``OPENAI_API_KEY`` ...) come last.
       max_connections: how many requests a host gets at the same time; further ones wait for a place.
       limits: how long a server may be silent.
-      max_retries: how often a request is sent again that failed before anything of its answer had come, where
+      max_retries: how often a request is sent again that failed before anything of its answer was said, where
         the error says that it may succeed later.
       max_retry_delay: the most seconds that a provider may make us wait before another try; if it wants more
         the request fails at once, and the error says how long. None is no limit.
