@@ -2,7 +2,7 @@
 
 import json
 
-import httpx
+import httpx  # noqa: ASYNC127 - the package that the library is specified with
 
 
 def say(*texts: str, usage: tuple[int, int] = (0, 0)) -> str:

@@ -1,4 +1,4 @@
-import httpx
+import httpx  # noqa: ASYNC127 - the package that the library is specified with
 import trio
 from model_answers import client_of, say
 
