@@ -741,8 +741,8 @@ BY_HAND = (
         "interrupt_waits_for_approval",
         "_open",
         "an interrupt of a batch cuts the calls that run, and not the one that is asked about",
-        '(cut.cause != "abort" and not call.over)',
-        '(cut.cause != "abort" and call.prepared and not call.over)',
+        'if call.scope is not None or (cut.cause != "abort" and not call.over):',
+        'if call.prepared and (call.scope is not None or (cut.cause != "abort" and not call.over)):',
     ),
     HandMade(
         "queued_twice_taken_twice",
