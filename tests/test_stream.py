@@ -39,7 +39,7 @@ from trio_agent import (
     open_stream,
     set_default_stream_fn,
 )
-from trio_agent._stream import SINK_SIZE
+from trio_agent._stream import SINK_SIZE, EventLine
 
 MODEL = SimpleModel("prov", "mod")
 
@@ -580,57 +580,150 @@ def test_asking_for_each_partial_in_order_never_starts_over() -> None:
 
 
 async def test_sending_is_no_checkpoint_while_there_is_room() -> None:
-    send, receive = trio.open_memory_channel[StreamEvent](3)
-    sink, builder = StreamSink(send), MessageBuilder()
+    line = EventLine(3)
+    sink, builder = StreamSink(line), MessageBuilder()
     builder.text_start()
-    with receive, send:
-        for _ in range(2):
-            for _ in range(3):
-                with assert_no_checkpoints():
-                    await sink.send(builder.text_delta("x"))
-            for _ in range(3):
-                receive.receive_nowait()
+    for _ in range(2):
+        for _ in range(3):
+            with assert_no_checkpoints():
+                await sink.send(builder.text_delta("x"))
+        for _ in range(3):
+            line.take()
 
 
 async def test_sending_into_a_full_sink_waits_until_there_is_room(autojump_clock: trio.testing.MockClock) -> None:
-    send, receive = trio.open_memory_channel[StreamEvent](1)
-    sink, builder = StreamSink(send), MessageBuilder()
+    line = EventLine(1)
+    sink, builder = StreamSink(line), MessageBuilder()
     builder.text_start()
     events: list[StreamEvent] = [builder.text_delta(str(number)) for number in range(3)]
 
     async def read() -> None:
         await trio.sleep(1)
-        got.append(await receive.receive())
+        assert await line.wait()
+        got.append(line.take())
 
     got: list[StreamEvent] = []
     start = trio.current_time()
-    with receive, send:
-        await sink.send(events[0])
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(read)
-            with assert_checkpoints():
-                await sink.send(events[1])
-            assert trio.current_time() == start + 1
-        with trio.move_on_after(1) as scope:
-            await sink.send(events[2])
-        assert scope.cancelled_caught
-        # What was cancelled while it waited is not sent; what was accepted is in order.
-        got.append(receive.receive_nowait())
-        assert got == events[:2]
-        with pytest.raises(trio.WouldBlock):
-            receive.receive_nowait()
+    await sink.send(events[0])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        with assert_checkpoints():
+            await sink.send(events[1])
+        assert trio.current_time() == start + 1
+    with trio.move_on_after(1) as scope:
+        await sink.send(events[2])
+    assert scope.cancelled_caught
+    # What was cancelled while it waited is not sent; what was accepted is in order.
+    got.append(line.take())
+    assert got == events[:2]
+    assert not line.events
 
 
 async def test_sending_with_room_succeeds_even_in_a_cancelled_scope() -> None:
     # No checkpoint means no cancellation: what a stream function has goes out before it unwinds.
-    send, receive = trio.open_memory_channel[StreamEvent](1)
+    line = EventLine(1)
     event = MessageBuilder().start()
-    with receive, send:
-        with trio.CancelScope() as scope:
-            scope.cancel(reason="test")
-            await StreamSink(send).send(event)
-        assert not scope.cancelled_caught
-        assert receive.receive_nowait() is event
+    with trio.CancelScope() as scope:
+        scope.cancel(reason="test")
+        await StreamSink(line).send(event)
+    assert not scope.cancelled_caught
+    assert line.take() is event
+
+
+async def test_a_full_sink_in_a_cancelled_scope_takes_nothing() -> None:
+    line = EventLine(1)
+    sink, event = StreamSink(line), MessageBuilder().start()
+    await sink.send(event)
+    with trio.CancelScope() as scope:
+        scope.cancel(reason="test")
+        await sink.send(MessageBuilder().start())
+    assert scope.cancelled_caught
+    assert list(line.events) == [event]
+
+
+async def test_several_tasks_that_wait_for_room_get_it_in_their_order() -> None:
+    line = EventLine(2)
+    sink, builder = StreamSink(line), MessageBuilder()
+    builder.text_start()
+    events: list[StreamEvent] = [builder.text_delta(str(number)) for number in range(6)]
+    got = []
+    async with trio.open_nursery() as nursery:
+        for event in events:
+            nursery.start_soon(sink.send, event)
+            await wait_all_tasks_blocked()
+        assert list(line.events) == events[:2]
+        for _ in events:
+            # Who comes later does not overtake those who wait: the line is full as long as one does.
+            assert len(line.events) == min(2, len(events) - len(got))
+            got.append(line.take())
+    assert got == events
+
+
+async def test_nothing_can_be_sent_once_the_stream_function_is_through() -> None:
+    line = EventLine(1)
+    sink, event = StreamSink(line), MessageBuilder().start()
+    await sink.send(event)
+    waited = []
+
+    async def wait_for_room() -> None:
+        try:
+            await sink.send(event)
+        except trio.ClosedResourceError as error:
+            waited.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_for_room)
+        await wait_all_tasks_blocked()
+        line.end()
+        # What stands in the line can be taken; what was refused does not get its place.
+        assert await line.wait()
+        assert line.take() is event
+    assert len(waited) == 1
+    assert not line.events
+    for _ in range(2):
+        with assert_checkpoints():
+            assert not await line.wait()
+        with pytest.raises(trio.ClosedResourceError):
+            await sink.send(event)
+
+
+async def test_waiting_for_an_event_is_a_checkpoint_and_takes_nothing_when_it_is_cut() -> None:
+    line = EventLine()
+    event = MessageBuilder().start()
+    await StreamSink(line).send(event)
+    with trio.CancelScope() as scope:
+        scope.cancel(reason="test")
+        await line.wait()
+    assert scope.cancelled_caught
+    with assert_checkpoints():
+        assert await line.wait()
+    assert line.take() is event
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(line.wait)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel(reason="test")
+    await StreamSink(line).send(event)
+    assert await line.wait()
+
+
+async def test_each_who_waits_for_an_event_wakes(autojump_clock: trio.testing.MockClock) -> None:
+    line = EventLine()
+    event = MessageBuilder().start()
+    got = []
+
+    async def read() -> None:
+        while await line.wait():
+            got.append(line.take())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        nursery.start_soon(read)
+        for _ in range(3):
+            await wait_all_tasks_blocked()
+            await StreamSink(line).send(event)
+        await wait_all_tasks_blocked()
+        line.end()
+    assert got == [event] * 3
 
 
 # ------------------------------------------------------------ open_stream

@@ -18,9 +18,8 @@ from ._messages import AgentMessage, AssistantMessage
 from ._open import Response, error_text
 from ._run import Run
 from ._stream import (
-    SINK_SIZE,
+    EventLine,
     ModelRequest,
-    StreamEvent,
     StreamFn,
     StreamSink,
     StreamStart,
@@ -43,20 +42,19 @@ async def respond(run: Run) -> AssistantMessage:
     stream_fn = resolve_stream_fn(config.stream_fn, record.model)
     await run.look()
     response = record.response = Response(run.abort)
-    send, receive = trio.open_memory_channel[StreamEvent](SINK_SIZE)
+    line = EventLine()
     fatal: list[BaseException] = []
     failed: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_ask, stream_fn, request, response, send, fatal)
-            await _deliver(run, response, receive)
+            nursery.start_soon(_ask, stream_fn, request, response, line, fatal)
+            await _deliver(run, response, line)
     except BaseExceptionGroup as group:
         failed = bare(group.exceptions)
     finally:
         if response.ready is not None:
             # Complete, but the run's task was cut before all of it was told; closing tells the rest.
-            response.untold = [event for event in _drain(receive) if type(event) is not StreamStart]
-        receive.close()
+            response.untold = [event for event in line.events if type(event) is not StreamStart]
     if fatal:
         raise fatal[0]
     if failed is not None:
@@ -102,17 +100,17 @@ async def _ask(
     stream_fn: StreamFn,
     request: ModelRequest,
     response: Response,
-    send: trio.MemorySendChannel[StreamEvent],
+    line: EventLine,
     fatal: list[BaseException],
 ) -> None:
     """The stream function's task. Only Cancelled leaves it; all else is an outcome."""
-    with send:
+    try:
         await trio.lowlevel.checkpoint_if_cancelled()
         if response.cut is not None or response.abort.requested:
             return
         try:
             with response:
-                ready = checked_answer(await enter(stream_fn, request, StreamSink(send)))
+                ready = checked_answer(await enter(stream_fn, request, StreamSink(line)))
                 if response.cut is None and not host_cancelled():
                     response.ready = ready
         except BaseException as error:  # noqa: ASYNC103 - the rest is an outcome, Cancelled is raised on
@@ -123,38 +121,29 @@ async def _ask(
                 response.error = parts.failure
             if parts.cancelled is not None:
                 raise parts.cancelled from None  # noqa: ASYNC104 - the Cancelled of a split error
+    finally:
+        line.end()
 
 
-async def _deliver(run: Run, response: Response, receive: trio.MemoryReceiveChannel[StreamEvent]) -> None:
+async def _deliver(run: Run, response: Response, line: EventLine) -> None:
     """Tell what comes until the stream function is through.
 
     What was accepted but not told when the response is cut is dropped: the transcript holds what the
     listeners saw.
     """
-    while True:
-        try:
-            first = await receive.receive()
-        except trio.EndOfChannel:
-            return
-        await run.emit_each(_told(response, chain((first,), _drain(receive))))
+    while await line.wait():
+        await run.emit_each(_told(response, line))
 
 
-def _told(response: Response, events: Iterable[StreamEvent]) -> Iterator[AgentEvent]:
-    for event in events:
+def _told(response: Response, line: EventLine) -> Iterator[AgentEvent]:
+    while line.events:
+        event = line.take()
         starts = type(event) is StreamStart
         if response.cut is not None or starts == response.started:
             continue
         if starts:
             response.told = event
         yield MessageStart(event.partial) if starts else MessageUpdate(event)
-
-
-def _drain(receive: trio.MemoryReceiveChannel[StreamEvent]) -> Iterator[StreamEvent]:
-    while True:
-        try:
-            yield receive.receive_nowait()
-        except (trio.WouldBlock, trio.EndOfChannel):
-            return
 
 
 def _final(run: Run, response: Response) -> AssistantMessage:

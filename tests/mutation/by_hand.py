@@ -567,7 +567,7 @@ BY_HAND = (
         "rest_of_a_complete_answer_untold",
         "_response",
         "the rest of a complete answer is not told when the run's task is cut",
-        "            response.untold = [event for event in _drain(receive) if type(event) is not StreamStart]",
+        "            response.untold = [event for event in line.events if type(event) is not StreamStart]",
         "            response.untold = []",
     ),
     HandMade(

@@ -22,6 +22,7 @@ from ._request import Model as Model
 from ._request import ModelRequest as ModelRequest
 from ._request import SimpleModel as SimpleModel
 from ._sink import SINK_SIZE as SINK_SIZE
+from ._sink import EventLine as EventLine
 from ._sink import ModelStream as ModelStream
 from ._sink import StreamFn as StreamFn
 from ._sink import StreamSink as StreamSink
