@@ -154,6 +154,9 @@ StreamEvent: TypeAlias = (
 )
 """What a stream function sends, by class or by ``type`` (pi's names)."""
 
+DELTA_EVENTS = (TextDelta, ThinkingDelta, ToolCallDelta)
+BLOCK_EVENTS = (TextStart, TextEnd, ThinkingStart, ThinkingEnd, ToolCallStart, ToolCallEnd, *DELTA_EVENTS)
+
 
 # ---------------------------------------------------------------- builder
 
@@ -212,19 +215,25 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     return value, None
 
 
+_START, _DELTA, _END = range(3)
+
+
 class _Block:
     """One block of an answer: the pieces of its text, and what else is known of it."""
 
-    __slots__ = ("arguments", "call_id", "ended", "kind", "name", "pieces", "redacted", "signature")
+    __slots__ = ("arguments", "call_id", "ended", "grows", "index", "kind", "name", "pieces", "redacted", "signature")
 
-    def __init__(self, kind: str, call_id: str = "", name: str = "") -> None:
+    def __init__(self, kind: str, index: int, call_id: str = "", name: str = "", *, redacted: bool = False) -> None:
         self.kind = kind
+        self.index = index
+        self.grows = 3 * index + _DELTA
+        """What the log says of a delta."""
         self.pieces: list[str] = []
         self.call_id = call_id
         self.name = name
         self.arguments: Mapping[str, Any] | None = None
         self.signature: str | None = None
-        self.redacted = False
+        self.redacted = redacted
         self.ended = False
 
 
@@ -238,9 +247,6 @@ class _Cursor:
         self.counts: list[int] = []
         self.ended: list[bool] = []
         self.texts: list[tuple[int, str]] = []
-
-
-_START, _DELTA, _END = range(3)
 
 
 @final
@@ -258,6 +264,7 @@ class MessageBuilder:
     __slots__ = (
         "_blocks",
         "_cursor",
+        "_last",
         "_log",
         "_partial_arguments",
         "api",
@@ -284,6 +291,8 @@ class MessageBuilder:
         self.usage = Usage()
         self.timestamp = now()
         self._blocks: list[_Block] = []
+        # Nearly every delta belongs to it; to look it up costs as much as the rest of the step.
+        self._last = _Block("", -1)
         # One number for each step: three times the index of its block, plus what the step was.
         self._log: list[int] = []
         self._cursor = _Cursor()
@@ -297,12 +306,17 @@ class MessageBuilder:
 
     def text_start(self) -> TextStart:
         """A text block begins."""
-        return TextStart(self, *self._begin(_Block("text")))
+        return TextStart(self, *self._begin("text"))
 
+    @trio.lowlevel.enable_ki_protection
     def text_delta(self, delta: str, index: int | None = None) -> TextDelta:
         """A text block grows."""
-        index = self._grow("text", delta, index)
-        return TextDelta(self, len(self._log), index, delta)
+        block = self._last
+        if index is not None or block.kind != "text" or block.ended:
+            block = self._find("text", index)
+        block.pieces.append(delta)
+        self._log.append(block.grows)
+        return TextDelta(self, len(self._log), block.index, delta)
 
     def text_end(self, index: int | None = None, *, signature: str | None = None) -> TextEnd:
         """A text block is complete."""
@@ -310,14 +324,17 @@ class MessageBuilder:
 
     def thinking_start(self, *, redacted: bool = False) -> ThinkingStart:
         """A thinking block begins."""
-        block = _Block("thinking")
-        block.redacted = redacted
-        return ThinkingStart(self, *self._begin(block))
+        return ThinkingStart(self, *self._begin("thinking", redacted=redacted))
 
+    @trio.lowlevel.enable_ki_protection
     def thinking_delta(self, delta: str, index: int | None = None) -> ThinkingDelta:
         """A thinking block grows."""
-        index = self._grow("thinking", delta, index)
-        return ThinkingDelta(self, len(self._log), index, delta)
+        block = self._last
+        if index is not None or block.kind != "thinking" or block.ended:
+            block = self._find("thinking", index)
+        block.pieces.append(delta)
+        self._log.append(block.grows)
+        return ThinkingDelta(self, len(self._log), block.index, delta)
 
     def thinking_end(self, index: int | None = None, *, signature: str | None = None) -> ThinkingEnd:
         """A thinking block is complete."""
@@ -325,12 +342,17 @@ class MessageBuilder:
 
     def tool_call_start(self, id: str, name: str) -> ToolCallStart:
         """A tool call begins."""
-        return ToolCallStart(self, *self._begin(_Block("toolcall", id, name)))
+        return ToolCallStart(self, *self._begin("toolcall", id, name))
 
+    @trio.lowlevel.enable_ki_protection
     def tool_call_delta(self, delta: str, index: int | None = None) -> ToolCallDelta:
         """The JSON text of a call's arguments grows."""
-        index = self._grow("toolcall", delta, index)
-        return ToolCallDelta(self, len(self._log), index, delta)
+        block = self._last
+        if index is not None or block.kind != "toolcall" or block.ended:
+            block = self._find("toolcall", index)
+        block.pieces.append(delta)
+        self._log.append(block.grows)
+        return ToolCallDelta(self, len(self._log), block.index, delta)
 
     def tool_call_end(
         self, index: int | None = None, *, arguments: Mapping[str, Any] | None = None, signature: str | None = None
@@ -343,8 +365,7 @@ class MessageBuilder:
             was streamed is parsed, strictly.
           signature: the provider's own mark on the call.
         """
-        index, block = self._find("toolcall", index)
-        block.arguments = arguments
+        self._find("toolcall", index).arguments = arguments
         return ToolCallEnd(self, *self._end("toolcall", index, signature))
 
     # What came of it.
@@ -374,34 +395,28 @@ class MessageBuilder:
     # Details. What an interrupt breaks off half-way could not be told any more.
 
     @trio.lowlevel.enable_ki_protection
-    def _begin(self, block: _Block) -> tuple[int, int]:
+    def _begin(self, kind: str, call_id: str = "", name: str = "", *, redacted: bool = False) -> tuple[int, int]:
         index = len(self._blocks)
-        self._blocks.append(block)
+        self._last = _Block(kind, index, call_id, name, redacted=redacted)
+        self._blocks.append(self._last)
         self._log.append(3 * index + _START)
         return len(self._log), index
 
-    def _find(self, kind: str, index: int | None) -> tuple[int, _Block]:
+    def _find(self, kind: str, index: int | None) -> _Block:
         if index is None:
             index = len(self._blocks) - 1
         block = self._blocks[index] if 0 <= index < len(self._blocks) else None
         if block is None or block.kind != kind or block.ended:
             raise StreamError(f"there is no open {kind} block {index}; begin it with its _start method")
-        return index, block
-
-    @trio.lowlevel.enable_ki_protection
-    def _grow(self, kind: str, delta: str, index: int | None) -> int:
-        index, block = self._find(kind, index)
-        block.pieces.append(delta)
-        self._log.append(3 * index + _DELTA)
-        return index
+        return block
 
     @trio.lowlevel.enable_ki_protection
     def _end(self, kind: str, index: int | None, signature: str | None) -> tuple[int, int]:
-        index, block = self._find(kind, index)
+        block = self._find(kind, index)
         block.ended = True
         block.signature = signature
-        self._log.append(3 * index + _END)
-        return len(self._log), index
+        self._log.append(3 * block.index + _END)
+        return len(self._log), block.index
 
     @trio.lowlevel.enable_ki_protection
     def _message(

@@ -43,7 +43,7 @@ from trio_agent._stream import (
     ToolCallStart,
     parse_partial_arguments,
 )
-from trio_agent._stream._answer import _BlockEvent, _Cursor, _DeltaEvent
+from trio_agent._stream._answer import BLOCK_EVENTS, DELTA_EVENTS, _Cursor
 from trio_agent._tool import ToolResult
 
 from ._messages import (
@@ -100,10 +100,10 @@ def event_to_json(event: AgentEvent) -> dict[str, Any]:
 def _stream_event_to_json(event: StreamEvent) -> dict[str, Any]:
     data: dict[str, Any] = {"type": event.type}
     builder = event.builder
-    if isinstance(event, _BlockEvent):
+    if isinstance(event, BLOCK_EVENTS):
         data["contentIndex"] = event.index
         block = builder._blocks[event.index]
-    if isinstance(event, _DeltaEvent):
+    if isinstance(event, DELTA_EVENTS):
         data["delta"] = event.delta
         return data
     if type(event) is ToolCallStart:

@@ -28,7 +28,7 @@ from trio_agent._messages import (
     Usage,
 )
 from trio_agent._stream import StreamEvent, TextEnd, ThinkingEnd, ThinkingStart, ToolCallEnd, ToolCallStart
-from trio_agent._stream._answer import _BlockEvent, _DeltaEvent
+from trio_agent._stream._answer import BLOCK_EVENTS, DELTA_EVENTS
 from trio_agent._tool import ToolResult, _definition
 from trio_agent._wire._messages import _ALWAYS, _FIELDS, ROLES, _camel
 
@@ -151,13 +151,13 @@ class _Walk:
 
     def _stream_event(self, cls: Any, about: str) -> dict[str, Any]:
         properties: dict[str, Any] = {"type": {"const": cls.type}}
-        if issubclass(cls, _BlockEvent):
+        if issubclass(cls, BLOCK_EVENTS):
             properties["contentIndex"] = {"type": "integer", "minimum": 0}
-        if issubclass(cls, _DeltaEvent):
+        if issubclass(cls, DELTA_EVENTS):
             properties["delta"] = _STRING
         properties |= {key: self.of(kind) for key, kind in _MUST.get(cls, {}).items()}
         required = list(properties)
-        if not issubclass(cls, _DeltaEvent):
+        if not issubclass(cls, DELTA_EVENTS):
             properties |= {key: self.of(kind) for key, kind in (_MAY.get(cls, {}) | _NEWS).items()}
         return _object(about, properties, required)
 
