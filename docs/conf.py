@@ -199,7 +199,8 @@ def _signature(*event: Any) -> tuple[str, str] | None:
     if getattr(thing, "_is_protocol", False) or getattr(thing, "__name__", "") in _MADE_BY_THE_LIBRARY:
         return "", ""
     try:
-        found = inspect.signature(thing)
+        # The hints of a struct would be evaluated; attrs keeps them as they were written.
+        found = inspect.signature(getattr(thing, "__attrs_init__", thing))
     except (TypeError, ValueError):
         return None
     parameters = [

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import pickle
-from typing import Any, final
+import weakref
+from typing import Any, final, get_type_hints
 
 import attrs
 import pytest
+from rich.pretty import pretty_repr
 
 from trio_agent import (
     MessageBuilder,
+    MessageEnd,
+    MessageStart,
     TextContent,
+    TextDelta,
     ToolCall,
     ToolExecutionEnd,
     ToolExecutionStart,
@@ -81,8 +87,48 @@ def test_arguments_defaults_and_converters_are_those_of_attrs(args: tuple[Any, .
 
 def test_the_signature_is_that_of_attrs() -> None:
     slow, quick = both()
-    assert inspect.signature(quick) == inspect.signature(slow)
-    assert quick.__init__.__qualname__ == f"{quick.__qualname__}.__init__"
+    assert inspect.signature(quick.__attrs_init__) == inspect.signature(slow.__init__)
+    assert [(each.name, each.kind) for each in inspect.signature(quick).parameters.values()] == [
+        (each.name, each.kind) for each in inspect.signature(slow).parameters.values()
+    ]
+
+
+@pytest.mark.parametrize("cls", [*{type(value) for value in MADE}, TextDelta])
+def test_the_hints_of_a_class_can_be_read_though_it_is_shown_at_another_path(cls: type) -> None:
+    hints = get_type_hints(cls)
+    assert [name for name in hints if name not in {"type", "role"}] == [field.name for field in attrs.fields(cls)]
+
+
+def test_a_value_can_be_referred_to_weakly_and_is_collected_in_a_cycle() -> None:
+    details: list[Any] = []
+    value = ToolResult(details=details)
+    details.append(value)
+    alive = weakref.ref(value)
+    del value, details
+    gc.collect()
+    assert alive() is None
+
+
+def test_what_is_hidden_from_repr_is_hidden_from_rich() -> None:
+    builder = MessageBuilder()
+    builder.text_start()
+    assert pretty_repr(builder.text_delta("a")) == "TextDelta(index=0, delta='a')"
+
+
+def test_to_be_compared_and_hashed_is_as_attrs_does_it() -> None:
+    class Same(str):
+        __slots__ = ()
+
+    one = ToolExecutionStart("c1", "read", {"a": 1})
+    assert one == ToolExecutionStart("c1", "read", {"a": 1})
+    assert one != ToolExecutionStart("c1", "read", {"a": 2})
+    assert one != ("c1", "read", {"a": 1})
+    assert hash(MessageStart("a")) == hash(MessageStart(Same("a"))) != hash(MessageEnd("a"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        hash(one)  # its arguments cannot be
+    match one:
+        case ToolExecutionStart(call_id, tool_name=name):
+            assert (call_id, name) == ("c1", "read")
 
 
 @pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, (), "x"), {}), ((1,), {"fifth": 1}), ((1, 2), {})])
@@ -110,3 +156,11 @@ def test_a_class_with_a_validator_or_a_computed_field_is_refused() -> None:
         quickly_made(Checked)
     with pytest.raises(AssertionError, match=r"Computed\.number is computed"):
         quickly_made(Computed)
+
+    @attrs.frozen
+    class Converted:
+        one: int = attrs.field(converter=int)
+        two: int = attrs.field(converter=int)
+
+    with pytest.raises(AssertionError, match="Converted has more than one converter"):
+        quickly_made(Converted)

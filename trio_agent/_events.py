@@ -53,6 +53,7 @@ class TurnStart:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class MessageStart:
     """A message begins; an answer is still partial."""
@@ -62,6 +63,7 @@ class MessageStart:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class MessageUpdate:
     """An answer grew."""
@@ -77,6 +79,7 @@ class MessageUpdate:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class MessageEnd:
     """A message is complete and stands in the transcript."""
