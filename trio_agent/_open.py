@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from ._abort import Abort, Cut, Piece
-from ._events import AgentEnd, AgentStart, EndReason, MessageEnd, MessageStart, MessageUpdate, TurnEnd, TurnStart
+from ._events import AgentEnd, AgentStart, EndReason, MessageEnd, MessageStart, TurnEnd, TurnStart
 from ._hooks import GetQueuedMessages, LoopConfig
 from ._messages import (
     AgentMessage,
@@ -59,7 +59,7 @@ class Response(Piece):
     started: bool = False
     """``message_start`` was applied."""
     told: StreamEvent | None = None
-    """The last event that was applied."""
+    """The last event that was taken to be applied at once."""
     untold: Sequence[StreamEvent] = ()
     """What a complete answer had sent and was not told when the run's task was cut."""
 
@@ -206,8 +206,8 @@ class Batch:
 # ----------------------------------------------------------------- record
 
 
-RECORDED = frozenset({AgentStart, TurnStart, MessageStart, MessageUpdate, MessageEnd, TurnEnd, AgentEnd})
-"""The events that a record changes with. Those of a call stand in the call, before they are told."""
+RECORDED = frozenset({AgentStart, TurnStart, MessageStart, MessageEnd, TurnEnd, AgentEnd})
+"""The events that a record changes with. Those of a call or a response stand there before they are told."""
 
 
 @final
@@ -327,8 +327,6 @@ class Record:
             self._message_start(event.message)
         elif kind is MessageEnd:
             self._message_end(event.message)
-        elif kind is MessageUpdate:
-            cast("Response", self.response).told = event.assistant_message_event
         elif kind is TurnStart:
             self.turn_open, self.answer, self.results = True, None, []
         elif kind is TurnEnd:

@@ -141,8 +141,7 @@ def _told(response: Response, line: EventLine) -> Iterator[AgentEvent]:
         starts = type(event) is StreamStart
         if response.cut is not None or starts == response.started:
             continue
-        if starts:
-            response.told = event
+        response.told = event
         yield MessageStart(event.partial) if starts else MessageUpdate(event)
 
 
