@@ -646,7 +646,7 @@ async def test_several_tasks_that_wait_for_room_get_it_in_their_order() -> None:
     sink, builder = StreamSink(line), MessageBuilder()
     builder.text_start()
     events: list[StreamEvent] = [builder.text_delta(str(number)) for number in range(6)]
-    got = []
+    got: list[StreamEvent] = []
     async with trio.open_nursery() as nursery:
         for event in events:
             nursery.start_soon(sink.send, event)
@@ -709,7 +709,7 @@ async def test_waiting_for_an_event_is_a_checkpoint_and_takes_nothing_when_it_is
 async def test_each_who_waits_for_an_event_wakes(autojump_clock: trio.testing.MockClock) -> None:
     line = EventLine()
     event = MessageBuilder().start()
-    got = []
+    got: list[StreamEvent] = []
 
     async def read() -> None:
         while await line.wait():

@@ -122,7 +122,7 @@ def test_to_be_compared_and_hashed_is_as_attrs_does_it() -> None:
     one = ToolExecutionStart("c1", "read", {"a": 1})
     assert one == ToolExecutionStart("c1", "read", {"a": 1})
     assert one != ToolExecutionStart("c1", "read", {"a": 2})
-    assert one != ("c1", "read", {"a": 1})
+    assert one != ("c1", "read", {"a": 1})  # type: ignore[comparison-overlap]
     assert hash(MessageStart("a")) == hash(MessageStart(Same("a"))) != hash(MessageEnd("a"))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         hash(one)  # its arguments cannot be

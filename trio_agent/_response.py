@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from types import NoneType
 from typing import cast
 
@@ -17,15 +16,7 @@ from ._events import AgentEvent, MessageEnd, MessageStart, MessageUpdate
 from ._messages import AgentMessage, AssistantMessage
 from ._open import Response, error_text
 from ._run import Run
-from ._stream import (
-    EventLine,
-    ModelRequest,
-    StreamFn,
-    StreamSink,
-    StreamStart,
-    checked_answer,
-    resolve_stream_fn,
-)
+from ._stream import EventLine, ModelRequest, StreamFn, StreamSink, StreamStart, checked_answer, resolve_stream_fn
 from ._transcript import default_convert_to_llm, normalize_context
 
 
@@ -97,11 +88,7 @@ async def _request(run: Run) -> ModelRequest:
 
 @trio.lowlevel.enable_ki_protection
 async def _ask(
-    stream_fn: StreamFn,
-    request: ModelRequest,
-    response: Response,
-    line: EventLine,
-    fatal: list[BaseException],
+    stream_fn: StreamFn, request: ModelRequest, response: Response, line: EventLine, fatal: list[BaseException]
 ) -> None:
     """The stream function's task. Only Cancelled leaves it; all else is an outcome."""
     try:

@@ -47,7 +47,7 @@ def quickly_made(cls: _C) -> _C:
     made: Any = msgspec.Struct
     # The fields of a struct are by keyword all or none of them: those that are not are its parent's.
     for kw_only in (False, True):
-        own = names if kw_only else {"__module__": cls.__module__}
+        own: dict[str, Any] = names if kw_only else {"__module__": cls.__module__}
         own["__annotations__"] = {}
         for field in attrs.fields(cls):
             assert field.init, f"{cls.__name__}.{field.name} is computed"
@@ -61,9 +61,7 @@ def quickly_made(cls: _C) -> _C:
             if kw_only and field.converter is not None:
                 assert "__post_init__" not in names, f"{cls.__name__} has more than one converter"
                 names["__post_init__"] = _converted(field.name, field.converter)
-        made = msgspec.StructMeta(
-            cls.__name__, (made,), own, frozen=True, eq=False, kw_only=kw_only, weakref=True
-        )
+        made = msgspec.StructMeta(cls.__name__, (made,), own, frozen=True, eq=False, kw_only=kw_only, weakref=True)
     made.__qualname__, made.__annotations__ = cls.__qualname__, hints
     # A struct is as frozen, but says so in other words.
     made.__setattr__, made.__delattr__ = cls.__setattr__, cls.__delattr__
