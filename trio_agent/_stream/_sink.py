@@ -96,13 +96,18 @@ class EventLine:
         return event
 
     async def wait(self) -> bool:
-        """Wait for an event; False if none will come. Always a checkpoint; a cancellation changes nothing."""
-        while True:
-            if self._came.is_set() and not self.events and not self._ended:
+        """Wait for an event; False if none will come. A cancellation changes nothing.
+
+        Always a checkpoint; at the end, where there is nothing to wait for, only if cancelled.
+        """
+        while self.events or not self._ended:
+            if not self.events and self._came.is_set():
                 self._came = trio.Event()
             await self._came.wait()
-            if self.events or self._ended:
-                return bool(self.events)
+            if self.events:
+                return True
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return False
 
     def end(self) -> None:
         """Let no more be sent; those who wait to send are refused, too. What stands in the line can be taken."""
