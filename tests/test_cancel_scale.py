@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import queue
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -43,6 +44,7 @@ from trio_agent import (
     ToolExecutionEnd,
     ToolResultMessage,
 )
+from trio_agent._batch import AT_ONCE
 from trio_agent.testing import ScriptedModel
 
 MANY = 5_000
@@ -153,6 +155,54 @@ async def test_the_clean_up_of_five_thousand_tools_takes_as_long_as_that_of_one(
     assert crowd.unwound == MANY
     assert {result.error_kind for result in results_of(agent)} == {"aborted"}
     assert_run(seen, crowd.entered)
+
+
+async def test_a_batch_lets_other_tasks_run_while_its_calls_begin() -> None:
+    """A thousand spawns take several milliseconds, in which nobody else in the program would run."""
+    turns = 0
+    seen: list[int] = []
+
+    async def execute(args: Any, ctx: ToolContext) -> None:  # noqa: ASYNC124 - what a tool looks like
+        seen.append(turns)
+
+    async def somebody_else() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    calls = [call(f"c{number}", "brief") for number in range(1000)]
+    agent, *_ = agent_of([calls, "done"], Tool("brief", execute=execute))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(somebody_else)
+        await agent.prompt("go")
+        nursery.cancel_scope.cancel(reason="the test is over")
+    assert len(seen) == 1000
+    assert max(Counter(seen).values()) <= 2 * AT_ONCE  # in its turn, or before somebody else in the next one
+    assert seen[-1] - seen[0] >= 1000 // AT_ONCE - 1
+
+
+@pytest.mark.parametrize("preparation", ["serial", "parallel"])
+async def test_an_abort_while_the_calls_of_a_batch_begin_lets_no_more_of_them_begin(
+    preparation: Literal["serial", "parallel"],
+) -> None:
+    entered: list[str] = []
+
+    async def execute(args: Any, ctx: ToolContext) -> str:  # noqa: ASYNC124 - what a tool looks like
+        entered.append(ctx.tool_call_id)
+        if len(entered) == 100:
+            agent.abort("enough")
+        return "done"
+
+    calls = [call(f"c{number}", "brief") for number in range(1000)]
+    agent, *_ = agent_of([calls, "done"], Tool("brief", execute=execute), tool_preparation=preparation)
+    result = await agent.prompt("go")
+    assert result.end_reason == "aborted"
+    assert len(entered) == 100
+    results = results_of(agent)
+    assert [one.tool_call_id for one in results] == [one.id for one in calls]
+    assert [one.tool_call_id for one in results if not one.is_error] == sorted(entered, key=lambda name: int(name[1:]))
+    assert {one.error_kind for one in results if one.is_error} == {"not_started"}
 
 
 async def test_cancel_tool_cuts_any_number_of_five_thousand_and_the_others_go_on(autojump_clock: MockClock) -> None:

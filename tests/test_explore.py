@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -217,15 +217,24 @@ _final_message = closing_module.final_message
 _missing_result = closing_module._missing_result
 
 
-async def to_the_first_that_fails(self: Run, *, plain_only: bool = False) -> None:
-    while self._next < len(self._queue):
-        listener = self._queue[self._next]
-        self._next += 1
-        try:
-            await listener.call(self._event, self.abort)
-        except Exception as error:
-            self._next = len(self._queue)
-            raise self._note_failure(error) from None
+_NOTHING: Iterator[Any] = iter(())
+
+
+async def to_the_first_that_fails(self: Run, more: Iterator[Any] = _NOTHING, *, plain_only: bool = False) -> None:
+    while True:
+        while self._next < len(self._queue):
+            listener = self._queue[self._next]
+            self._next += 1
+            try:
+                await listener.call(self._event, self.abort)
+            except Exception as error:
+                self._next = len(self._queue)
+                raise self._note_failure(error) from None
+        while isinstance(following := next(more, None), tuple):
+            await following[0](*following[1])
+        if following is None:
+            return
+        self._apply(following)
 
 
 def behind_by_one(self: AgentState, event: Any) -> None:
@@ -298,7 +307,7 @@ BROKEN: list[tuple[str, Any, str, Any, str]] = [
     ("No message lost or doubled", Record, "give_back", twice, "steer_during_next_turn"),
     ("Last look", loop_module, "_end", a_checkpoint_first, "plain_prompt"),
     ("Increment", loop_module, "_end", names_nothing, "plain_prompt"),
-    ("All told", Run, "_tell", to_the_first_that_fails, "tool_round"),
+    ("All told", Run, "emit_each", to_the_first_that_fails, "tool_round"),
     ("State first", AgentState, "_reduce", behind_by_one, "tool_round"),
     ("At once", Piece, "cut_off", never_scopes, "abort_parallel_tools"),
     ("Nothing begins", Run, "check", without_effect, "prepare_request_each"),

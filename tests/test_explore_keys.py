@@ -61,12 +61,12 @@ def test_an_unprotected_change_of_state_is_found(monkeypatch: pytest.MonkeyPatch
 def test_a_run_that_is_not_protected_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the kit puts around a call protects nothing: a host would not either (design 7.7)."""
     monkeypatch.setattr(Agent, "prompt", unprotected(Agent.prompt))  # type: ignore[arg-type]
-    assert explore_key_interrupts(host, every=50, stop_after=3).failures
+    assert explore_key_interrupts(host, every=47, stop_after=3).failures
 
 
 def test_an_interrupt_in_the_doorway_is_told_from_one_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The door counts a listener as told only if it was entered; a door that cannot tell is found."""
-    monkeypatch.setattr(door, "_THRESHOLDS", {})
+    monkeypatch.setattr(door, "_DOORWAYS", {})
     found = explore_key_interrupts(host, stop_after=1)
     assert found.failures
     report = str(found.failures[0])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from trio_agent import _batch
 from trio_agent.testing import ACTS, MODES, Scenario, explore, explore_key_interrupts, scenario_host
 
 HERE = Path(__file__).parent / "conformance"
@@ -36,6 +37,16 @@ def test_no_invariant_fails_wherever_a_scenario_is_cut(path: Path) -> None:
     """Random and priority orders, each mode, single acts and pairs."""
     host = scenario_host(Scenario.load(path))
     explore(host, schedules=1, modes=MODES, sample=6, pairs=4).raise_for_failures()
+
+
+@pytest.mark.parametrize("name", ["abort_parallel_tools", "nested_call", "abort_while_preparing", "tool_round"])
+def test_no_invariant_fails_wherever_a_batch_is_cut_that_begins_call_by_call(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of more calls than begin at once has a checkpoint between them; here every batch has."""
+    monkeypatch.setattr(_batch, "AT_ONCE", 1)
+    host = scenario_host(Scenario.load(next(path for path in FILES if path.stem == name)))
+    explore(host, schedules=1, modes=MODES, sample=60, pairs=20).raise_for_failures()
 
 
 AGENTS = [path for path in FILES if Scenario.load(path).level == "agent"]

@@ -312,7 +312,7 @@ NARROW = {
 """Rooms that design 2 allows fewer rooms to know than all below them."""
 
 INSIDE = {
-    "_stream": ["_request", "_answer", "_sink"],
+    "_stream": ["_request", "_answer", "_line", "_sink"],
     "_tool": ["_arguments", "_schema", "_limits", "_definition"],
     "_wire": ["_messages", "_transcript", "_events"],
 }

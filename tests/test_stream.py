@@ -39,7 +39,7 @@ from trio_agent import (
     open_stream,
     set_default_stream_fn,
 )
-from trio_agent._stream import SINK_SIZE, EventLine
+from trio_agent._stream import SINK_SIZE, Line
 
 MODEL = SimpleModel("prov", "mod")
 
@@ -580,7 +580,7 @@ def test_asking_for_each_partial_in_order_never_starts_over() -> None:
 
 
 async def test_sending_is_no_checkpoint_while_there_is_room() -> None:
-    line = EventLine(3)
+    line: Line[StreamEvent] = Line(3)
     sink, builder = StreamSink(line), MessageBuilder()
     builder.text_start()
     for _ in range(2):
@@ -592,7 +592,7 @@ async def test_sending_is_no_checkpoint_while_there_is_room() -> None:
 
 
 async def test_sending_into_a_full_sink_waits_until_there_is_room(autojump_clock: trio.testing.MockClock) -> None:
-    line = EventLine(1)
+    line: Line[StreamEvent] = Line(1)
     sink, builder = StreamSink(line), MessageBuilder()
     builder.text_start()
     events: list[StreamEvent] = [builder.text_delta(str(number)) for number in range(3)]
@@ -616,12 +616,12 @@ async def test_sending_into_a_full_sink_waits_until_there_is_room(autojump_clock
     # What was cancelled while it waited is not sent; what was accepted is in order.
     got.append(line.take())
     assert got == events[:2]
-    assert not line.events
+    assert not line.items
 
 
 async def test_sending_with_room_succeeds_even_in_a_cancelled_scope() -> None:
     # No checkpoint means no cancellation: what a stream function has goes out before it unwinds.
-    line = EventLine(1)
+    line: Line[StreamEvent] = Line(1)
     event = MessageBuilder().start()
     with trio.CancelScope() as scope:
         scope.cancel(reason="test")
@@ -631,18 +631,18 @@ async def test_sending_with_room_succeeds_even_in_a_cancelled_scope() -> None:
 
 
 async def test_a_full_sink_in_a_cancelled_scope_takes_nothing() -> None:
-    line = EventLine(1)
+    line: Line[StreamEvent] = Line(1)
     sink, event = StreamSink(line), MessageBuilder().start()
     await sink.send(event)
     with trio.CancelScope() as scope:
         scope.cancel(reason="test")
         await sink.send(MessageBuilder().start())
     assert scope.cancelled_caught
-    assert list(line.events) == [event]
+    assert list(line.items) == [event]
 
 
 async def test_several_tasks_that_wait_for_room_get_it_in_their_order() -> None:
-    line = EventLine(2)
+    line: Line[StreamEvent] = Line(2)
     sink, builder = StreamSink(line), MessageBuilder()
     builder.text_start()
     events: list[StreamEvent] = [builder.text_delta(str(number)) for number in range(6)]
@@ -651,16 +651,16 @@ async def test_several_tasks_that_wait_for_room_get_it_in_their_order() -> None:
         for event in events:
             nursery.start_soon(sink.send, event)
             await wait_all_tasks_blocked()
-        assert list(line.events) == events[:2]
+        assert list(line.items) == events[:2]
         for _ in events:
             # Who comes later does not overtake those who wait: the line is full as long as one does.
-            assert len(line.events) == min(2, len(events) - len(got))
+            assert len(line.items) == min(2, len(events) - len(got))
             got.append(line.take())
     assert got == events
 
 
 async def test_nothing_can_be_sent_once_the_stream_function_is_through() -> None:
-    line = EventLine(1)
+    line: Line[StreamEvent] = Line(1)
     sink, event = StreamSink(line), MessageBuilder().start()
     await sink.send(event)
     waited = []
@@ -679,7 +679,7 @@ async def test_nothing_can_be_sent_once_the_stream_function_is_through() -> None
         assert await line.wait()
         assert line.take() is event
     assert len(waited) == 1
-    assert not line.events
+    assert not line.items
     with trio.CancelScope() as scope:
         scope.cancel(reason="test")
         await line.wait()
@@ -695,7 +695,7 @@ async def test_nothing_can_be_sent_once_the_stream_function_is_through() -> None
 
 
 async def test_waiting_for_an_event_is_a_checkpoint_and_takes_nothing_when_it_is_cut() -> None:
-    line = EventLine()
+    line: Line[StreamEvent] = Line(SINK_SIZE)
     event = MessageBuilder().start()
     await StreamSink(line).send(event)
     with trio.CancelScope() as scope:
@@ -714,7 +714,7 @@ async def test_waiting_for_an_event_is_a_checkpoint_and_takes_nothing_when_it_is
 
 
 async def test_each_who_waits_for_an_event_wakes(autojump_clock: trio.testing.MockClock) -> None:
-    line = EventLine()
+    line: Line[StreamEvent] = Line(SINK_SIZE)
     event = MessageBuilder().start()
     got: list[StreamEvent] = []
 

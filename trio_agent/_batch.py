@@ -6,8 +6,9 @@ updates stand in the call; a post only wakes the deliverer.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator
-from typing import Any, final
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import final
 
 import trio
 
@@ -17,8 +18,9 @@ from ._closing import cut_result
 from ._door import bare
 from ._events import AgentEvent, MessageEnd, MessageStart, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from ._messages import AssistantMessage
-from ._open import Batch, Call, Posts, error_result
-from ._run import Run
+from ._open import Batch, Call, error_result
+from ._run import LOOK, Run, Step
+from ._stream import Line
 
 
 async def run_batch(run: Run, answer: AssistantMessage) -> bool:
@@ -32,38 +34,38 @@ async def run_batch(run: Run, answer: AssistantMessage) -> bool:
     """
     batch = run.record.open_batch(answer)
     if answer.stop_reason == "length":
-        await _fail_truncated(run, batch)
+        await run.emit_each(_truncated(run, batch))
+        if not batch.calls[-1].result_started:
+            raise WorkCut
     else:
         await _Runner(run, batch).run()
     run.record.close_batch()
     return not run.record.owed
 
 
-async def _fail_truncated(run: Run, batch: Batch) -> None:
+def _cut(run: Run) -> bool:
+    """Whether no more calls begin. Those that run already unwind by themselves, their closing hooks are not cut."""
+    return run.abort.requested or run.record.interrupted is not None
+
+
+def _truncated(run: Run, batch: Batch) -> Iterator[AgentEvent]:
     """Fail every call of an answer that the token limit cut off: its arguments may be incomplete."""
     for call in batch.calls:
-        _check(run)
+        if _cut(run):
+            return
         call.outcome = error_result(
             f"Tool call {call.tool_call.name!r} was not executed: the response hit the output token limit, "
             "so its arguments may be cut off. Make the call again with complete arguments.",
             "truncated",
         )
-        await _start(run, call)
-        await run.emit(_ended(call))
-        await run.emit_each(_results([call]))
+        yield _started(call)
+        yield _ended(call)
+        yield from _results([call])
 
 
-def _check(run: Run) -> None:
-    if run.abort.requested or run.record.interrupted is not None:
-        raise WorkCut
-
-
-# Changes the record at once and tells when awaited; a coroutine more for each call counts.
-
-
-def _start(run: Run, call: Call) -> Coroutine[Any, Any, None]:
+def _started(call: Call) -> ToolExecutionStart:
     call.started = True
-    return run.emit(ToolExecutionStart(call.tool_call.id, call.tool_call.name, call.tool_call.arguments))
+    return ToolExecutionStart(call.tool_call.id, call.tool_call.name, call.tool_call.arguments)
 
 
 def _ended(call: Call) -> ToolExecutionEnd:
@@ -79,6 +81,13 @@ def _results(calls: Iterable[Call]) -> Iterator[AgentEvent]:
         call.result_started = True
         yield MessageStart(message)
         yield MessageEnd(message)
+
+
+AT_ONCE = 32
+"""Calls that begin to run between two checkpoints: other tasks wait for a quarter of a millisecond, not for thousands.
+
+It also lets short calls end before all have begun, so that fewer are alive for the garbage collector to look at.
+"""
 
 
 @final
@@ -99,7 +108,7 @@ class _Runner:
             lambda call: cut_result(record, call),
             None if limit is None or limit >= len(batch.calls) else trio.CapacityLimiter(limit),
         )
-        self.posts = Posts()
+        self.posts: Line[Call] = Line(math.inf)
         self.running = 0
 
     async def run(self) -> None:
@@ -121,9 +130,8 @@ class _Runner:
                             call.hear_no_more()
         except BaseExceptionGroup as group:
             failed = bare(group.exceptions)
-        failed = next((call.fatal for call in self.batch.calls if call.fatal is not None), failed)
         if failed is not None:
-            raise failed
+            raise next((call.fatal for call in self.batch.calls if call.fatal is not None), failed)
         if not self.batch.sequential:
             if any(not call.ended for call in self.batch.calls):
                 raise WorkCut
@@ -133,51 +141,61 @@ class _Runner:
 
     async def _in_order(self, nursery: trio.Nursery) -> None:
         for call in self.batch.calls:
-            await self._begin(call)
+            await self._begin([call])
             if call.outcome is None:
                 self._run_soon(nursery, call)
                 await self._deliver()
-            if not call.ended:
                 if call.outcome is None:
                     raise WorkCut
-                await self.run_.emit(_ended(call))
             await self.run_.emit_each(_results([call]))
 
     async def _prepared_first(self, nursery: trio.Nursery) -> None:
+        await self._begin(self.batch.calls)
         for call in self.batch.calls:
-            await self._begin(call)
-            if call.outcome is not None:
-                await self.run_.emit(_ended(call))
-        prepared = [call for call in self.batch.calls if call.prepared]
-        _check(self.run_)
-        for call in prepared:
-            self._run_soon(nursery, call)
+            if call.prepared:
+                self._run_soon(nursery, call)
+                if self.running % AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+                    if _cut(self.run_):
+                        break
         await self._deliver()
 
     async def _all_at_once(self, nursery: trio.Nursery) -> None:
         for call in self.batch.calls:
-            # Calls that run already unwind by themselves, their closing hooks are not cut.
-            if self.run_.abort.requested or self.run_.record.interrupted is not None:
+            if _cut(self.run_):
                 break
-            await _start(self.run_, call)
+            await self.run_.emit(_started(call))
             if self._refused(call):
                 await self.run_.emit(_ended(call))
                 continue
             self._run_soon(nursery, call)
+            if self.running % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
         await self._deliver()
 
-    async def _begin(self, call: Call) -> None:
-        """Start and prepare one call in the run's task."""
-        _check(self.run_)
-        await _start(self.run_, call)
-        _check(self.run_)
-        if self._refused(call):
-            return
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if not self.caller.prepare_unasked(call):
-            await self.caller.prepare(call)
-        if call.outcome is None and not call.prepared:
+    async def _begin(self, calls: Sequence[Call]) -> None:
+        """Start and prepare calls in the run's task."""
+        await self.run_.emit_each(self._beginnings(calls))
+        if _cut(self.run_):
             raise WorkCut
+
+    def _beginnings(self, calls: Sequence[Call]) -> Iterator[AgentEvent | Step]:
+        """What there is to tell and to await until calls are prepared; ends early if the run is cut."""
+        run = self.run_
+        for call in calls:
+            if _cut(run):
+                return
+            yield _started(call)
+            if _cut(run):
+                return
+            if not self._refused(call):
+                yield LOOK
+                if self.caller.before is None:
+                    self.caller.prepare_unasked(call)
+                else:
+                    yield self.caller.prepare, (call,)
+            if call.outcome is not None:
+                yield _ended(call)
 
     def _refused(self, call: Call) -> bool:
         """Whether the limit of the run or ``cancel_tool`` forbids the call."""
@@ -196,7 +214,8 @@ class _Runner:
     def _run_soon(self, nursery: trio.Nursery, call: Call) -> None:
         call.posts = self.posts
         self.running += 1
-        nursery.start_soon(self.caller.execute if call.prepared else self.caller.prepare_and_execute, call)
+        body = self.caller.execute if call.prepared else self.caller.prepare_and_execute
+        nursery.start_soon(body, call, name=call.tool_call.name)
 
     async def _deliver(self) -> None:
         """Tell what calls post until all that run are over."""
@@ -206,7 +225,7 @@ class _Runner:
 
     def _news(self) -> Iterator[AgentEvent]:
         """What calls have posted, until nothing is left; where a yield comes back, its event has been told."""
-        calls = self.posts.calls
+        calls = self.posts.items
         while calls:
             call = calls.popleft()
             if call.fatal is not None:

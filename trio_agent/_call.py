@@ -47,6 +47,7 @@ class Caller:
 
     # ------------------------------------------------------------ prepare
 
+    @trio.lowlevel.enable_ki_protection
     async def prepare(self, call: Call) -> None:
         """Find the tool, validate the arguments, ask ``before_tool_call``.
 
@@ -58,12 +59,10 @@ class Caller:
             await self._ask_before(call, self.before)
         self._settle(call)
 
-    def prepare_unasked(self, call: Call) -> bool:
-        """Do what :meth:`prepare` does, if there is no hook to ask; a coroutine less for each call."""
-        if self.before is None:
-            self._find(call)
-            self._settle(call)
-        return self.before is None
+    def prepare_unasked(self, call: Call) -> None:
+        """What :meth:`prepare` does where there is no hook to ask; a coroutine less for each call."""
+        self._find(call)
+        self._settle(call)
 
     def _find(self, call: Call) -> None:
         call.tool = tool = self.tools.get(call.tool_call.name)
@@ -92,8 +91,6 @@ class Caller:
         arguments: Any = tool_call.arguments
         if tool.prepare_arguments is not None:
             arguments = enter_plain(tool.prepare_arguments, dict(arguments))
-        if type(arguments) is not dict and not isinstance(arguments, Mapping):
-            raise InvalidArgumentsError(tool.name, [f"$: {arguments!r:.80} is no object"])
         return tool.validate(arguments)
 
     async def _ask_before(self, call: Call, before: Callback) -> None:
@@ -248,7 +245,7 @@ class Caller:
             return
         if call.posts is not None:
             call.untold = partial
-            call.posts.put(call)
+            call.posts.append(call)
         elif call.on_update is not None:
             enter_plain(call.on_update, partial)
 

@@ -27,6 +27,7 @@ from ._messages import AssistantMessage, TextContent
 from ._open import Batch, Call, Record, Response, error_result, error_text
 from ._tool import Tool, ToolResult
 from ._transcript import repair_call_ids
+from ._values import changed
 
 
 @final
@@ -101,7 +102,7 @@ def missing_work(record: Record) -> Iterator[Step]:
 
 def final_message(record: Record, message: AssistantMessage) -> AssistantMessage:
     """The answer as it goes into the transcript: with ids that tell its calls apart, and what was asked for."""
-    return attrs.evolve(repair_call_ids(message), thinking_level=record.thinking_level)
+    return changed(repair_call_ids(message), thinking_level=record.thinking_level)
 
 
 def _missing_calls(record: Record, batch: Batch) -> Iterator[Step]:

@@ -120,11 +120,11 @@ def _ends(run: Run, decision: str | None, *, wanted: bool) -> EndReason | None:
         return "finish_turn"
     if run.stop_requested:
         return "stop_after_turn"
-    queues = (run.config.get_steering_messages, run.config.get_follow_up_messages)
-    wanted = wanted or any(isinstance(queue, PendingMessageQueue) and queue for queue in queues)
     if limits.tool_calls is not None and record.limit_hit:
         return "max_tool_calls"
     if limits.turns is not None and record.turns >= limits.turns:
+        queues = (run.config.get_steering_messages, run.config.get_follow_up_messages)
+        wanted = wanted or any(isinstance(queue, PendingMessageQueue) and queue for queue in queues)
         return "max_turns" if wanted else "done"
     return None
 

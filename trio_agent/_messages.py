@@ -119,6 +119,7 @@ AssistantContent: TypeAlias = TextContent | ThinkingContent | ToolCall
 
 
 @final
+@quickly_made
 @attrs.frozen
 class Usage:
     """What an answer cost, in tokens and, where the model has prices, in its currency."""
@@ -208,6 +209,7 @@ class SystemMessage:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class UserMessage:
     """What the user said: text (a string is taken as one block of text) and images."""
@@ -226,6 +228,7 @@ class UserMessage:
 
 
 @final
+@quickly_made
 @attrs.frozen
 class AssistantMessage:
     """A model's answer, or the record of a failure or cut that stands in its place."""

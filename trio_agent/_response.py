@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import NoneType
-from typing import cast
+from typing import Any, cast
 
 import attrs
 import trio
@@ -16,7 +16,7 @@ from ._events import AgentEvent, MessageEnd, MessageStart, MessageUpdate
 from ._messages import AgentMessage, AssistantMessage
 from ._open import Response, error_text
 from ._run import Run
-from ._stream import EventLine, ModelRequest, StreamFn, StreamSink, StreamStart, checked_answer, resolve_stream_fn
+from ._stream import Line, ModelRequest, StreamFn, StreamSink, StreamStart, checked_answer, resolve_stream_fn
 from ._transcript import default_convert_to_llm, normalize_context
 
 
@@ -33,7 +33,7 @@ async def respond(run: Run) -> AssistantMessage:
     stream_fn = resolve_stream_fn(config.stream_fn, record.model)
     await run.look()
     response = record.response = Response(run.abort)
-    line = EventLine()
+    line: Line[Any] = Line()
     fatal: list[BaseException] = []
     failed: BaseException | None = None
     try:
@@ -45,7 +45,7 @@ async def respond(run: Run) -> AssistantMessage:
     finally:
         if response.ready is not None:
             # Complete, but the run's task was cut before all of it was told; closing tells the rest.
-            response.untold = [event for event in line.events if type(event) is not StreamStart]
+            response.untold = [event for event in line.items if type(event) is not StreamStart]
     if fatal:
         raise fatal[0]
     if failed is not None:
@@ -88,7 +88,7 @@ async def _request(run: Run) -> ModelRequest:
 
 @trio.lowlevel.enable_ki_protection
 async def _ask(
-    stream_fn: StreamFn, request: ModelRequest, response: Response, line: EventLine, fatal: list[BaseException]
+    stream_fn: StreamFn, request: ModelRequest, response: Response, line: Line[Any], fatal: list[BaseException]
 ) -> None:
     """The stream function's task. Only Cancelled leaves it; all else is an outcome."""
     try:
@@ -112,7 +112,7 @@ async def _ask(
         line.end()
 
 
-async def _deliver(run: Run, response: Response, line: EventLine) -> None:
+async def _deliver(run: Run, response: Response, line: Line[Any]) -> None:
     """Tell what comes until the stream function is through.
 
     What was accepted but not told when the response is cut is dropped: the transcript holds what the
@@ -122,8 +122,8 @@ async def _deliver(run: Run, response: Response, line: EventLine) -> None:
         await run.emit_each(_told(response, line))
 
 
-def _told(response: Response, line: EventLine) -> Iterator[AgentEvent]:
-    while line.events:
+def _told(response: Response, line: Line[Any]) -> Iterator[AgentEvent]:
+    while line.items:
         event = line.take()
         starts = type(event) is StreamStart
         if response.cut is not None or starts == response.started:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any, Protocol, cast, final
+from typing import Any, Protocol, TypeAlias, cast, final
 
 import trio
 from trio.lowlevel import current_task, in_trio_task
 
 from ._abort import Abort, Cut, Piece, WorkCut
 from ._closing import FinishTurn, missing, missing_work
-from ._door import Callback, Parts, awaited, enter, enter_plain, got_in, host_cancelled
+from ._door import Callback, HostCall, Parts, enter_each, got_in, host_cancelled
 from ._errors import UsageError
 from ._events import AgentEvent
 from ._hooks import AgentTurnContext, AgentTurnDecision, GetQueuedMessages, LoopConfig, check_choice
@@ -30,6 +30,12 @@ from ._queues import PendingMessageQueue
 from ._stream import resolve_stream_fn
 from ._tool import AgentContext
 from ._transcript import MessageView
+
+Step: TypeAlias = tuple[Callable[..., Coroutine[Any, Any, None]], tuple[Any, ...]]
+"""Something to await between two events: an async function of the library, and its arguments."""
+
+LOOK: Step = (trio.lowlevel.checkpoint_if_cancelled, ())
+"""A look at whether the host has cancelled. Its effective deadline would say it, too, and cost a microsecond."""
 
 _NOTHING: Iterator[AgentEvent] = iter(())
 
@@ -78,57 +84,60 @@ class Run:
     def emit(self, event: AgentEvent) -> Coroutine[Any, Any, None]:
         """Apply an event at once, and tell it when awaited; what a listener raises comes out at the end."""
         self._apply(event)
-        return self._tell()
-
-    def emit_each(self, events: Iterator[AgentEvent]) -> Coroutine[Any, Any, None]:
-        """Apply and tell events one by one; each is made when the one before it has been told.
-
-        One coroutine for all of them, where :meth:`emit` needs one for each: 0.1 microseconds an event.
-        """
-        return self._tell(events)
+        return self.emit_each()
 
     def _apply(self, event: AgentEvent) -> None:
         kind = type(event)
-        if kind in RECORDED:
-            self.record.apply(event)
+        recorded = RECORDED.get(kind)
+        if recorded is not None:
+            recorded(self.record, event)
         self._reduce(event)
         self._event = event
         self._queue = self._of(kind)
         self._next = 0
 
-    async def _tell(self, more: Iterator[AgentEvent] = _NOTHING, *, plain_only: bool = False) -> None:
-        """Tell the current event to those who have not been told it; then those that come behind it."""
+    async def emit_each(self, more: Iterator[AgentEvent | Step] = _NOTHING, *, plain_only: bool = False) -> None:
+        """Tell the current event to those who have not been told it; then apply and tell those that come behind it.
+
+        Each of them is made when the one before it has been told.
+        """
         failed: Exception | None = None
         while True:
-            queue, event = self._queue, self._event
+            try:
+                await enter_each(self._calls(more if failed is None else _NOTHING, plain_only=plain_only))
+            except Exception as error:
+                # Those behind are told the event, too.
+                noted = self._note_failure(error)
+                failed = failed or noted
+            except BaseException as error:
+                if not got_in(error):
+                    self._next -= 1
+                parts = Parts.of(error)
+                if parts.failure is not None:
+                    self._note_failure(parts.failure)
+                raise parts.fatal or parts.cancelled or error from None  # noqa: ASYNC104 - the part of a split error that passes on
+            else:
+                break
+        if failed is not None:
+            raise failed
+
+    @trio.lowlevel.enable_ki_protection
+    def _calls(self, more: Iterator[AgentEvent | Step], *, plain_only: bool) -> Iterator[HostCall]:
+        """Whom to call with what, and whether it is async; an event is applied when those before it have been told."""
+        while True:
+            queue, args = self._queue, (self._event,)
             while (at := self._next) < len(queue):
                 listener = queue[at]
                 # Counted before it is called: one that is cut half-way is not told the event again.
                 self._next = at + 1
-                if plain_only and listener.is_async:
-                    continue
-                args = (event, self.abort) if listener.takes_abort else (event,)
-                try:
-                    # Straight to the door: this is the most frequent call of all.
-                    if listener.is_async:
-                        await enter(listener.function, *args)
-                    elif (value := enter_plain(listener.function, *args)) is not None:
-                        await awaited(value)
-                except Exception as error:
-                    noted = self._note_failure(error)
-                    failed = failed or noted
-                except BaseException as error:
-                    if not got_in(error):
-                        self._next = at
-                    parts = Parts.of(error)
-                    if parts.failure is not None:
-                        self._note_failure(parts.failure)
-                    raise parts.fatal or parts.cancelled or error from None  # noqa: ASYNC104 - the part of a split error that passes on
-            if failed is not None:
-                raise failed
-            if (following := next(more, None)) is None:
+                if not (plain_only and listener.is_async):
+                    yield listener.function, (*args, self.abort) if listener.takes_abort else args, listener.is_async
+            while type(following := next(more, None)) is tuple:
+                self._next += 1  # so that it is counted back like a listener if it is not entered
+                yield *following, True
+            if following is None:
                 return
-            self._apply(following)
+            self._apply(cast("AgentEvent", following))
 
     def _note_failure(self, error: Exception, *, in_hook: bool = False) -> Exception:
         """Write down that a listener or hook failed; later failures become notes on the first."""
@@ -336,13 +345,13 @@ class Run:
         while self._next < len(self._queue):
             try:
                 if not self._hard:
-                    await self._tell()
+                    await self.emit_each()
                     continue
                 if self._deadline is None:
                     self._deadline = trio.current_time() + self.config.closing_grace
                 spent = trio.current_time() >= self._deadline or self._interrupts > 1
                 with trio.CancelScope(shield=True, deadline=-math.inf if spent else self._deadline):
-                    await self._tell(plain_only=spent)
+                    await self.emit_each(plain_only=spent)
             except BaseException as error:  # noqa: ASYNC103 - noted, and raised when the run is closed
                 await self._note(error)  # noqa: ASYNC102 - no wait: it only asks whether the host has cancelled
 

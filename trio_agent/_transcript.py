@@ -332,7 +332,7 @@ def repair_call_ids(message: AssistantMessage) -> AssistantMessage:
     Providers have sent empty ids and the same id twice (known fault B88); results are matched by
     id, so such a call would lose its result.
     """
-    ids = [call.id for call in message.tool_calls]
+    ids = [block.id for block in message.content if type(block) is ToolCall]
     seen = set(ids)
     if len(seen) == len(ids) and "" not in seen:
         return message

@@ -229,8 +229,8 @@ BY_HAND = (
         "hook_begins_after_an_abort",
         "_batch",
         "nobody looks for an abort between tool_execution_start and before_tool_call",
-        "        await _start(self.run_, call)\n        _check(self.run_)\n",
-        "        await _start(self.run_, call)\n",
+        "            yield _started(call)\n            if _cut(run):\n                return\n            if not",
+        "            yield _started(call)\n            if not",
     ),
     HandMade(
         "update_told_and_then_forgotten",
@@ -257,15 +257,17 @@ BY_HAND = (
         "interrupt_of_a_tool_ends_late",
         "_batch",
         "a KeyboardInterrupt of a call is forgotten when the batch is through",
-        "        failed = next((call.fatal for call in self.batch.calls if call.fatal is not None), failed)\n",
-        "",
+        "raise next((call.fatal for call in self.batch.calls if call.fatal is not None), failed)\n",
+        "raise failed\n",
     ),
     HandMade(
         "length_batch_runs",
         "_batch",
         "the calls of an answer that the token limit cut off are run",
         """    if answer.stop_reason == "length":
-        await _fail_truncated(run, batch)
+        await run.emit_each(_truncated(run, batch))
+        if not batch.calls[-1].result_started:
+            raise WorkCut
     else:
         await _Runner(run, batch).run()""",
         "    await _Runner(run, batch).run()",
@@ -275,13 +277,13 @@ BY_HAND = (
         "told_before_applied",
         "_run",
         "an event is told first and applied to the state then",
-        "        self._apply(event)\n        return self._tell()",
+        "        self._apply(event)\n        return self.emit_each()",
         """        self._event = event
         self._queue = self._of(type(event))
         self._next = 0
 
         async def tell() -> None:
-            await self._tell()
+            await self.emit_each()
             self._apply(event)
             self._next = len(self._queue)
 
@@ -304,18 +306,20 @@ BY_HAND = (
         "_run",
         "a listener is counted when it is through, so that one that was cut is told again",
         """                self._next = at + 1
-                if plain_only and listener.is_async:
-                    continue""",
-        """                if plain_only and listener.is_async:
-                    self._next = at + 1
-                    continue""",
+                if not (plain_only and listener.is_async):
+                    yield listener.function, (*args, self.abort) if listener.takes_abort else args, listener.is_async
+""",
+        """                if not (plain_only and listener.is_async):
+                    yield listener.function, (*args, self.abort) if listener.takes_abort else args, listener.is_async
+                self._next = at + 1
+""",
     ),
     HandMade(
         "first_failing_listener_stops",
         "_run",
         "an exception of a listener keeps the event from those behind it",
-        "                    failed = failed or noted\n",
-        "                    self._next = len(queue)\n                    failed = failed or noted\n",
+        "                failed = failed or noted\n",
+        "                self._next = len(self._queue)\n                failed = failed or noted\n",
     ),
     HandMade(
         "closing_shield_without_deadline",
@@ -567,7 +571,7 @@ BY_HAND = (
         "rest_of_a_complete_answer_untold",
         "_response",
         "the rest of a complete answer is not told when the run's task is cut",
-        "            response.untold = [event for event in line.events if type(event) is not StreamStart]",
+        "            response.untold = [event for event in line.items if type(event) is not StreamStart]",
         "            response.untold = []",
     ),
     HandMade(

@@ -18,11 +18,11 @@ from ._answer import ToolCallEnd as ToolCallEnd
 from ._answer import ToolCallStart as ToolCallStart
 from ._answer import parse_arguments as parse_arguments
 from ._answer import parse_partial_arguments as parse_partial_arguments
+from ._line import SINK_SIZE as SINK_SIZE
+from ._line import Line as Line
 from ._request import Model as Model
 from ._request import ModelRequest as ModelRequest
 from ._request import SimpleModel as SimpleModel
-from ._sink import SINK_SIZE as SINK_SIZE
-from ._sink import EventLine as EventLine
 from ._sink import ModelStream as ModelStream
 from ._sink import StreamFn as StreamFn
 from ._sink import StreamSink as StreamSink

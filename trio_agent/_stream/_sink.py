@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias, final
@@ -14,14 +13,8 @@ from trio_agent._errors import NoStreamFnError, StreamError
 from trio_agent._messages import AssistantMessage
 
 from ._answer import StreamEvent
+from ._line import Line
 from ._request import Model, ModelRequest
-
-SINK_SIZE = 32
-"""Events that a stream function may be ahead of the listeners before ``send`` waits.
-
-Each time that they are all sent, and each time that they are all told, Trio switches tasks. With 16 that costs 0.6
-microseconds an event, with 32 half of it.
-"""
 
 StreamFn: TypeAlias = "Callable[[ModelRequest, StreamSink], Awaitable[AssistantMessage]]"
 """Asks a model: pushes events into the sink, returns the final message, raises on failure."""
@@ -52,84 +45,14 @@ def resolve_stream_fn(stream_fn: StreamFn | None, model: Model) -> StreamFn:
 
 
 @final
-class EventLine:
-    """What was sent and not yet told: at most :data:`SINK_SIZE` events, and whoever waits to send more.
-
-    It behaves as a memory channel of Trio's with one sender and one receiver does. A channel costs
-    0.6 microseconds more for each event, as it goes through four Python calls on either side.
-    """
-
-    __slots__ = ("_came", "_ended", "_senders", "events", "room")
-
-    def __init__(self, room: int = SINK_SIZE) -> None:
-        self.events: deque[StreamEvent] = deque()
-        self.room = room
-        """How many may stand in the line; none once it has ended."""
-        self._senders: OrderedDict[trio.lowlevel.Task, StreamEvent] = OrderedDict()
-        self._came = trio.Event()
-        self._ended = False
-
-    async def put(self, event: StreamEvent) -> None:
-        """Append an event where more than that may have to be done: somebody waits, on either side."""
-        if len(self.events) >= self.room and not self._ended:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        if self._ended:
-            raise trio.ClosedResourceError
-        if len(self.events) < self.room:
-            self.events.append(event)
-            self._came.set()
-            return
-        task = trio.lowlevel.current_task()
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            del self._senders[task]
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._senders[task] = event
-        await trio.lowlevel.wait_task_rescheduled(abort)
-        if self._senders.pop(task, None) is not None:
-            raise trio.ClosedResourceError
-
-    def take(self) -> StreamEvent:
-        """The next event; there must be one. The first of those who wait to send gets its place."""
-        event = self.events.popleft()
-        if self._senders and not self._ended:
-            task, waiting = self._senders.popitem(last=False)
-            self.events.append(waiting)
-            trio.lowlevel.reschedule(task)
-        return event
-
-    async def wait(self) -> bool:
-        """Wait for an event; False if none will come. A cancellation changes nothing.
-
-        Always a checkpoint; at the end, where there is nothing to wait for, only if cancelled.
-        """
-        while self.events or not self._ended:
-            if not self.events and self._came.is_set():
-                self._came = trio.Event()
-            await self._came.wait()
-            if self.events:
-                return True
-        await trio.lowlevel.checkpoint_if_cancelled()
-        return False
-
-    def end(self) -> None:
-        """Let no more be sent; those who wait to send are refused, too. What stands in the line can be taken."""
-        self._ended, self.room = True, 0
-        for task in self._senders:
-            trio.lowlevel.reschedule(task)
-        self._came.set()
-
-
-@final
 class StreamSink:
     """Where a stream function sends its events: a small bounded buffer in front of the listeners."""
 
     __slots__ = ("_events", "_line")
 
-    def __init__(self, line: EventLine) -> None:
+    def __init__(self, line: Line[StreamEvent]) -> None:
         self._line = line
-        self._events = line.events
+        self._events = line.items
 
     @trio.lowlevel.enable_ki_protection
     async def send(self, event: StreamEvent) -> None:
@@ -148,7 +71,7 @@ class StreamSink:
 class ModelStream:
     """The pull form of one answer: iterate over its events, then read :attr:`result`."""
 
-    def __init__(self, line: EventLine) -> None:
+    def __init__(self, line: Line[StreamEvent]) -> None:
         self._line = line
         self._left = False
         self._ready: AssistantMessage | None = None
@@ -190,7 +113,7 @@ async def open_stream(stream_fn: StreamFn, request: ModelRequest) -> AsyncGenera
     ``events.result``. Leaving the block early cancels the stream function and waits for it. What
     the block raises comes out bare.
     """
-    line = EventLine()
+    line: Line[StreamEvent] = Line()
     stream = ModelStream(line)
 
     async def produce() -> None:
@@ -216,7 +139,7 @@ async def open_stream(stream_fn: StreamFn, request: ModelRequest) -> AsyncGenera
         errors.extend(group.exceptions)
     finally:
         stream._left = True
-        line.events.clear()
+        line.items.clear()
     if errors:
         raise bare(errors)
 
