@@ -220,7 +220,7 @@ _missing_result = closing_module._missing_result
 _NOTHING: Iterator[Any] = iter(())
 
 
-async def to_the_first_that_fails(self: Run, more: Iterator[Any] = _NOTHING, *, plain_only: bool = False) -> None:
+async def to_the_first_that_fails(self: Run, more: Iterator[Any] = _NOTHING) -> None:
     while True:
         while self._next < len(self._queue):
             listener = self._queue[self._next]

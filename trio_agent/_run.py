@@ -78,6 +78,7 @@ class Run:
         # Telling after the host cancelled.
         self._deadline: float | None = None
         self._interrupts = 0
+        self._plain_only = False
 
     # ------------------------------------------------------------ telling
 
@@ -96,7 +97,7 @@ class Run:
         self._queue = self._of(kind)
         self._next = 0
 
-    async def emit_each(self, more: Iterator[AgentEvent | Step] = _NOTHING, *, plain_only: bool = False) -> None:
+    async def emit_each(self, more: Iterator[AgentEvent | Step] = _NOTHING) -> None:
         """Tell the current event to those who have not been told it; then apply and tell those that come behind it.
 
         Each of them is made when the one before it has been told.
@@ -104,7 +105,7 @@ class Run:
         failed: Exception | None = None
         while True:
             try:
-                await enter_each(self._calls(more if failed is None else _NOTHING, plain_only=plain_only))
+                await enter_each(self._calls(more if failed is None else _NOTHING))
             except Exception as error:
                 # Those behind are told the event, too.
                 noted = self._note_failure(error)
@@ -122,7 +123,7 @@ class Run:
             raise failed
 
     @trio.lowlevel.enable_ki_protection
-    def _calls(self, more: Iterator[AgentEvent | Step], *, plain_only: bool) -> Iterator[HostCall]:
+    def _calls(self, more: Iterator[AgentEvent | Step]) -> Iterator[HostCall]:
         """Whom to call with what, and whether it is async; an event is applied when those before it have been told."""
         while True:
             queue, args = self._queue, (self._event,)
@@ -130,7 +131,7 @@ class Run:
                 listener = queue[at]
                 # Counted before it is called: one that is cut half-way is not told the event again.
                 self._next = at + 1
-                if not (plain_only and listener.is_async):
+                if not (self._plain_only and listener.is_async):
                     yield listener.function, (*args, self.abort) if listener.takes_abort else args, listener.is_async
             while type(following := next(more, None)) is tuple:
                 self._next += 1  # so that it is counted back like a listener if it is not entered
@@ -269,8 +270,7 @@ class Run:
 
     async def close_work(self) -> None:
         """Close what an interrupt cut, in the normal course of the run."""
-        for step in missing_work(self.record):
-            await self.emit(cast("AgentEvent", step))
+        await self.emit_each(cast("Iterator[AgentEvent]", missing_work(self.record)))
 
     # ------------------------------------------------------------ driving
 
@@ -314,46 +314,47 @@ class Run:
                 await self._note(more)  # noqa: ASYNC102 - no wait: it only asks whether the host has cancelled
 
     async def _close(self) -> None:
-        try:
-            self.record.give_back()
-        except Exception as error:
-            self._note_failure(error, in_hook=True)
-        # The event that was being told when the run was cut goes to the listeners behind first.
-        await self._tell_closing()
-        for step in missing(self.record):
-            if isinstance(step, FinishTurn):
-                await self._finish_turn_closing()
-            else:
-                self._apply(step)
-                await self._tell_closing()
-
-    async def _finish_turn_closing(self) -> None:
-        if self._hard or self.record.failure is not None:
-            return
-        try:
-            await self.finish_turn()
-        except BaseException as error:  # noqa: ASYNC103 - noted, and raised when the run is closed
-            await self._note(error)  # noqa: ASYNC102 - no wait: it only asks whether the host has cancelled
-
-    async def _tell_closing(self) -> None:
-        """Tell the current event to all, whatever happens on the way.
+        """Tell all that is missing to all, whatever happens on the way.
 
         After an abort this takes as long as the listeners need. Once the host has cancelled or
         interrupted, all telling together has ``closing_grace`` seconds; behind that, or after a
         second interrupt, only plain listeners are told.
         """
-        while self._next < len(self._queue):
+        try:
+            self.record.give_back()
+        except Exception as error:
+            self._note_failure(error, in_hook=True)
+        # The event that was being told when the run was cut goes to the listeners behind first.
+        steps = self._closing_steps()
+        while True:
             try:
                 if not self._hard:
-                    await self.emit_each()
-                    continue
+                    await self.emit_each(steps)
+                    return
                 if self._deadline is None:
                     self._deadline = trio.current_time() + self.config.closing_grace
-                spent = trio.current_time() >= self._deadline or self._interrupts > 1
-                with trio.CancelScope(shield=True, deadline=-math.inf if spent else self._deadline):
-                    await self.emit_each(plain_only=spent)
+                self._plain_only = self._spent
+                # One scope for all of it: for each event it would cost as much as all the rest of a cancellation.
+                with trio.CancelScope(shield=True, deadline=-math.inf if self._plain_only else self._deadline):
+                    await self.emit_each(steps)
+                    return
             except BaseException as error:  # noqa: ASYNC103 - noted, and raised when the run is closed
                 await self._note(error)  # noqa: ASYNC102 - no wait: it only asks whether the host has cancelled
+
+    def _closing_steps(self) -> Iterator[AgentEvent | Step]:
+        for step in missing(self.record):
+            self._plain_only = self._spent
+            yield (self._finish_turn_closing, ()) if isinstance(step, FinishTurn) else step
+
+    @property
+    def _spent(self) -> bool:
+        """Whether only plain listeners are told any more."""
+        return self._deadline is not None and (self._interrupts > 1 or trio.current_time() >= self._deadline)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _finish_turn_closing(self) -> None:
+        if not self._hard and self.record.failure is None:
+            await self.finish_turn()
 
     def _raise(self) -> None:
         record = self.record

@@ -94,10 +94,7 @@ def where_peers_are_faster(cells: Sequence[Cell]) -> str:
     for cell in cells:
         if cell.subject in ("trio_agent", *RAW) or cell.subject not in BY_NAME:
             continue
-        # Peers without a stop of their own are compared by what they have.
-        names = {"host": ("abort", "host"), "fan-out 1, host": ("fan-out 1, abort", "fan-out 1, host")}
-        ours = [find(cells, cell.bench, case, cell.n) for case in names.get(cell.case, (cell.case,))]
-        mine = min((one for one in ours if one is not None), key=lambda one: one.ratio.median, default=None)
+        mine = find(cells, cell.bench, cell.case, cell.n)
         if mine is not None and cell.ratio.median < mine.ratio.median:
             rows.append(
                 (

@@ -306,10 +306,10 @@ BY_HAND = (
         "_run",
         "a listener is counted when it is through, so that one that was cut is told again",
         """                self._next = at + 1
-                if not (plain_only and listener.is_async):
+                if not (self._plain_only and listener.is_async):
                     yield listener.function, (*args, self.abort) if listener.takes_abort else args, listener.is_async
 """,
-        """                if not (plain_only and listener.is_async):
+        """                if not (self._plain_only and listener.is_async):
                     yield listener.function, (*args, self.abort) if listener.takes_abort else args, listener.is_async
                 self._next = at + 1
 """,
