@@ -32,7 +32,7 @@ from trio_agent import (
 )
 from trio_agent._abort import Cut, Piece
 from trio_agent._call import Caller
-from trio_agent._open import Record, error_result
+from trio_agent._open import Batch, Record, error_result
 from trio_agent._run import Run
 from trio_agent._state import AgentState
 from trio_agent.testing import (
@@ -229,7 +229,8 @@ async def to_the_first_that_fails(self: Run, more: Iterator[Any] = _NOTHING) -> 
                 await listener.call(self._event, self.abort)
             except Exception as error:
                 self._next = len(self._queue)
-                raise self._note_failure(error) from None
+                self._note_failure(error)
+                raise
         while isinstance(following := next(more, None), tuple):
             await following[0](*following[1])
         if following is None:
@@ -242,9 +243,9 @@ def behind_by_one(self: AgentState, event: Any) -> None:
         _reduce(self, event)
 
 
-def never_scopes(self: Piece, cut: Cut) -> None:
-    if self.cut is None:
-        self.cut = cut
+def never_scopes(self: Batch, cut: Cut) -> None:
+    for call in self.calls:
+        call.cut = call.cut or cut
 
 
 def says_more(record: Record, message: Any) -> Any:
@@ -309,7 +310,7 @@ BROKEN: list[tuple[str, Any, str, Any, str]] = [
     ("Increment", loop_module, "_end", names_nothing, "plain_prompt"),
     ("All told", Run, "emit_each", to_the_first_that_fails, "tool_round"),
     ("State first", AgentState, "_reduce", behind_by_one, "tool_round"),
-    ("At once", Piece, "cut_off", never_scopes, "abort_parallel_tools"),
+    ("At once", Batch, "cut_off", never_scopes, "abort_parallel_tools"),
     ("Nothing begins", Run, "check", without_effect, "prepare_request_each"),
     ("Adds up", response_module, "final_message", says_more, "text_deltas"),
     ("Bare", Run, "_raise", in_a_group, "plain_prompt"),

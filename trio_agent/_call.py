@@ -144,7 +144,10 @@ class Caller:
         call.over = call.deaf = True
         if call.fatal is None:
             if cancelled is not None:
-                raise cancelled
+                try:
+                    raise cancelled
+                finally:
+                    del cancelled  # its traceback holds this frame: a cycle for each of thousands of calls
             if result is not None and self.after is None:
                 call.outcome = result
             else:

@@ -174,8 +174,14 @@ class Batch:
 
     def cut_off(self, cut: Cut) -> None:
         """Cut every call that is not over. After an abort, those whose scope is not open begin no more by themselves."""
+        reason = cut.text("work")
         for call in self.calls:
-            if call.scope is not None or (cut.cause != "abort" and not call.over):
+            if call.scope is not None and call.cut is None and not call.timed:
+                # What call.cut_off(cut) does. Its frame would live in the traceback of each Cancelled, and there are
+                # thousands of them for the garbage collector to look at.
+                call.cut = cut
+                call.scope.cancel(reason=reason)
+            elif call.scope is not None or (cut.cause != "abort" and not call.over):
                 call.cut_off(cut)
 
 

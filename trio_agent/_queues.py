@@ -108,14 +108,8 @@ class PendingMessageQueue:
         waiting = statistics.current_buffer_used + statistics.tasks_waiting_send
         return len(self._handed) + len(self._head) + waiting
 
-    def __bool__(self) -> bool:
-        return len(self) > 0
-
     # Taking out: for the run that consumes the queue. It is what the loop calls a
     # GetQueuedMessages, and may be given to run_agent_loop() as it is.
-
-    def __call__(self) -> list[AgentMessage]:
-        return self.drain()
 
     @trio.lowlevel.enable_ki_protection
     def drain(self) -> list[AgentMessage]:
@@ -123,6 +117,8 @@ class PendingMessageQueue:
         drained = self.peek()
         self._handed.extend(self._head.popleft() for _ in drained)
         return drained
+
+    __call__ = drain
 
     def taken(self, message: AgentMessage) -> None:
         """A message that was handed out stands in the transcript now."""

@@ -107,9 +107,9 @@ class Run:
             try:
                 await enter_each(self._calls(more if failed is None else _NOTHING))
             except Exception as error:
-                # Those behind are told the event, too.
-                noted = self._note_failure(error)
-                failed = failed or noted
+                # Those behind are told the event, too. Where the run has failed already there is nothing to raise.
+                failed = error if self.record.failure is None else failed
+                self._note_failure(error)
             except BaseException as error:
                 if not got_in(error):
                     self._next -= 1
@@ -140,16 +140,17 @@ class Run:
                 return
             self._apply(cast("AgentEvent", following))
 
-    def _note_failure(self, error: Exception, *, in_hook: bool = False) -> Exception:
-        """Write down that a listener or hook failed; later failures become notes on the first."""
+    def _note_failure(self, error: Exception, *, in_hook: bool = False) -> None:
+        """Write down that a listener or hook failed; later failures become notes on the first, each kind once."""
         record = self.record
         if record.failure is None:
             record.failure = error
             record.failed_in_hook = in_hook
             record.failed_aborted = record.cut or host_cancelled()
         elif record.failure is not error:
-            record.failure.add_note(f"also failed: {error!r}")
-        return record.failure
+            note = f"also failed: {error!r}"
+            if note not in getattr(record.failure, "__notes__", ()):
+                record.failure.add_note(note)
 
     # -------------------------------------------------------------- looks
 

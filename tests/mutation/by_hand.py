@@ -52,7 +52,10 @@ BY_HAND = (
         "_call",
         "Cancelled is swallowed in the tool runner: the host's cancellation becomes an error result",
         """            if cancelled is not None:
-                raise cancelled
+                try:
+                    raise cancelled
+                finally:
+                    del cancelled  # its traceback holds this frame: a cycle for each of thousands of calls
             if result is not None and self.after is None:""",
         """            if cancelled is not None:
                 call.outcome = error_result("cancelled", "failed")
@@ -318,22 +321,22 @@ BY_HAND = (
         "first_failing_listener_stops",
         "_run",
         "an exception of a listener keeps the event from those behind it",
-        "                failed = failed or noted\n",
-        "                self._next = len(self._queue)\n                failed = failed or noted\n",
+        "                failed = error if self.record.failure is None else failed\n",
+        "                self._next = len(self._queue)\n                failed = error if self.record.failure is None else failed\n",
     ),
     HandMade(
         "closing_shield_without_deadline",
         "_run",
         "telling after a host's cancellation is shielded, but for as long as it likes",
-        "with trio.CancelScope(shield=True, deadline=-math.inf if spent else self._deadline):",
+        "with trio.CancelScope(shield=True, deadline=-math.inf if self._plain_only else self._deadline):",
         "with trio.CancelScope(shield=True):",
     ),
     HandMade(
         "closing_without_shield",
         "_run",
         "closing tells in the cancelled scope, so that async listeners hear nothing",
-        "with trio.CancelScope(shield=True, deadline=-math.inf if spent else self._deadline):",
-        "with trio.CancelScope(deadline=-math.inf if spent else self._deadline):",
+        "with trio.CancelScope(shield=True, deadline=-math.inf if self._plain_only else self._deadline):",
+        "with trio.CancelScope(deadline=-math.inf if self._plain_only else self._deadline):",
     ),
     HandMade(
         "a_grace_for_each_event",
@@ -425,8 +428,8 @@ BY_HAND = (
         "finish_turn_after_the_host_cancelled",
         "_run",
         "finish_turn is called although the host has cancelled",
-        "        if self._hard or self.record.failure is not None:\n            return\n        try:\n            await self.finish_turn()",
-        "        if self.record.failure is not None:\n            return\n        try:\n            await self.finish_turn()",
+        "        if not self._hard and self.record.failure is None:\n            await self.finish_turn()",
+        "        if self.record.failure is None:\n            await self.finish_turn()",
     ),
     HandMade(
         "failure_after_cancelled",
