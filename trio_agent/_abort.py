@@ -7,7 +7,7 @@ the cause first and cancels its scope then, so that the one who unwinds can say 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, cast, final
 
 import attrs
 import trio
@@ -71,9 +71,8 @@ class Piece:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        scope, self.scope = self.scope, None
+        scope = cast("trio.CancelScope", self.scope)
         del self.abort._pieces[self]
-        assert scope is not None
         caught = scope.__exit__(kind, error, trace)
         self.left(scope)
         return caught
