@@ -106,6 +106,7 @@ class Run:
         while True:
             try:
                 await enter_each(self._calls(more if failed is None else _NOTHING))
+                break
             except Exception as error:
                 # Those behind are told the event, too. Where the run has failed already there is nothing to raise.
                 failed = error if self.record.failure is None else failed
@@ -117,8 +118,6 @@ class Run:
                 if parts.failure is not None:
                     self._note_failure(parts.failure)
                 raise parts.fatal or parts.cancelled or error from None  # noqa: ASYNC104 - the part of a split error that passes on
-            else:
-                break
         if failed is not None:
             raise failed
 

@@ -175,9 +175,8 @@ class AgentState:
             self._streaming = event.message
         elif kind is MessageEnd:
             self._streaming = None
-            message = event.message
-            self._messages.append(message)
-            if message.role == "system":
-                self._replay.apply(message)
+            self._messages.append(event.message)
+            if event.message.role == "system":
+                self._replay.apply(event.message)
         elif kind is TurnEnd and event.message.error_message is not None:
             self._error = event.message.error_message
