@@ -209,7 +209,6 @@ class SystemMessage:
 
 
 @final
-@quickly_made
 @attrs.frozen
 class UserMessage:
     """What the user said: text (a string is taken as one block of text) and images."""
