@@ -782,6 +782,34 @@ async def test_an_exception_at_one_event_does_not_lose_the_next(cause: str, auto
     assert_run(seen, ["c1", "c2"])
 
 
+async def test_a_listener_that_fails_twice_does_not_hide_the_hosts_cancellation(autojump_clock: MockClock) -> None:
+    """The second failure takes the place of Cancelled; those behind are told under the shield of the closing."""
+    agent, _, seen = agent_of([calling("c1", "c2")], sleeper("c1", 5), sleeper("c2", 5))
+    behind = Recorder()
+    failed: list[str] = []
+
+    async def listen(event: Any) -> None:
+        if trio.current_time() < 1 or len(failed) == 2:
+            return
+        try:
+            await trio.sleep(len(failed) * 10)
+        finally:
+            failed.append(event.type)
+            raise ValueError(f"at {event.type}")
+
+    async def listen_behind(event: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        behind(event)
+
+    agent.subscribe(listen)
+    agent.subscribe(listen_behind)
+    play = await prompted(agent, (1, act(agent, "abort")), (2, "cancel"))
+    assert failed == ["tool_execution_end", "tool_execution_end"]
+    assert isinstance(play.error, ValueError)
+    assert behind.events == seen.events
+    assert play.ended == 2
+
+
 async def test_a_listener_can_abort_look_at_the_abort_and_wait_for_it(autojump_clock: MockClock) -> None:
     agent, _, seen = agent_of([calling("c1")], sleeper("c1", 60))
     told: list[tuple[str, bool, str | None]] = []

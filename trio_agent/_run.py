@@ -108,9 +108,12 @@ class Run:
                 await enter_each(self._calls(more if failed is None else _NOTHING))
                 break
             except Exception as error:
-                # Those behind are told the event, too. Where the run has failed already there is nothing to raise.
-                failed = error if self.record.failure is None else failed
+                # Those behind are told the event, too: here, or if the error may have taken the place of Cancelled, under
+                # the shield of the closing.
+                failed = failed or error
                 self._note_failure(error)
+                if host_cancelled():
+                    break
             except BaseException as error:
                 if not got_in(error):
                     self._next -= 1

@@ -321,8 +321,8 @@ BY_HAND = (
         "first_failing_listener_stops",
         "_run",
         "an exception of a listener keeps the event from those behind it",
-        "                failed = error if self.record.failure is None else failed\n",
-        "                self._next = len(self._queue)\n                failed = error if self.record.failure is None else failed\n",
+        "                failed = failed or error\n",
+        "                self._next = len(self._queue)\n                failed = failed or error\n",
     ),
     HandMade(
         "closing_shield_without_deadline",
