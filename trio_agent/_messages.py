@@ -119,7 +119,6 @@ AssistantContent: TypeAlias = TextContent | ThinkingContent | ToolCall
 
 
 @final
-@quickly_made
 @attrs.frozen
 class Usage:
     """What an answer cost, in tokens and, where the model has prices, in its currency."""

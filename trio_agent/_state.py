@@ -176,7 +176,6 @@ class AgentState:
         elif kind is MessageEnd:
             self._streaming = None
             self._messages.append(event.message)
-            if event.message.role == "system":
-                self._replay.apply(event.message)
+            self._replay.apply(event.message)
         elif kind is TurnEnd and event.message.error_message is not None:
             self._error = event.message.error_message
