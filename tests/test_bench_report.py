@@ -53,6 +53,7 @@ def measured() -> Results:
         cell("fanout", "calls", 100, 30.0, "pydantic-ai"),
         cell("fanout", "calls", 100, 0.5, "asyncio"),
         cell("cancel", "abort", 100, 1.5, facts=cut),
+        cell("cancel", "host", 100, 1.9, facts=cut),
         cell("cancel", "host", 100, 0.1, "anthropic", facts=one),
         cell("depth", "fan-out 1, abort", 8, 3.0),
         deep,
@@ -110,6 +111,8 @@ def test_the_page_says_first_where_a_peer_is_faster() -> None:
     assert sections[:3] == ["## Where a peer is faster", "## The figures to reach", "## Guarantees: the scoreboard"]
     faster = page.partition("## Where a peer is faster")[2].partition("\n## ")[0]
     assert "| fanout | calls | 100 | pi-agent-core Agent | 2.00 (20.0 us) | 2.90 (29.0 us) | 1.45 times |" in faster
+    assert "| cancel | host | 100 |" in faster, "a host's cancellation is compared with ours, not with our abort"
+    assert "1.90 (19.0 us) | 19.0 times |" in faster
     assert "1 at work" in faster
     # The raw rows are no loops, and who is slower is not named.
     assert "asyncio" not in faster
