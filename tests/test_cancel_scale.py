@@ -5,6 +5,7 @@ Thousands of calls answer with one tool, whose bodies are counted on their way i
 
 from __future__ import annotations
 
+import gc
 import math
 import queue
 from collections import Counter
@@ -203,6 +204,22 @@ async def test_an_abort_while_the_calls_of_a_batch_begin_lets_no_more_of_them_be
     assert [one.tool_call_id for one in results] == [one.id for one in calls]
     assert [one.tool_call_id for one in results if not one.is_error] == sorted(entered, key=lambda name: int(name[1:]))
     assert {one.error_kind for one in results if one.is_error} == {"not_started"}
+
+
+@pytest.mark.parametrize("cause", ["abort", "cancel"])
+async def test_what_a_cut_leaves_behind_is_gone_without_the_garbage_collector(
+    cause: str, autojump_clock: MockClock
+) -> None:
+    """A call whose frame holds the Cancelled that holds the frame is a cycle, with all that the tool held."""
+    crowd = Crowd()
+    gc.collect()
+    gc.disable()
+    try:
+        await cut_many(cause, crowd, 200)
+        left = sum(isinstance(one, trio.Cancelled) for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert left < 20  # a few belong to the run and to the host around it
 
 
 async def test_cancel_tool_cuts_any_number_of_five_thousand_and_the_others_go_on(autojump_clock: MockClock) -> None:

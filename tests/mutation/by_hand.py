@@ -264,6 +264,17 @@ BY_HAND = (
         "raise failed\n",
     ),
     HandMade(
+        "large_batch_holds_everybody_up",
+        "_batch",
+        "all calls of a batch begin to run before any other task has its turn",
+        """                if self.running % AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+                    if _cut(self.run_):
+                        break
+""",
+        "",
+    ),
+    HandMade(
         "length_batch_runs",
         "_batch",
         "the calls of an answer that the token limit cut off are run",
