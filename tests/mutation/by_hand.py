@@ -350,11 +350,11 @@ BY_HAND = (
         "with trio.CancelScope(deadline=-math.inf if self._plain_only else self._deadline):",
     ),
     HandMade(
-        "a_grace_for_each_event",
+        "a_grace_for_each_that_is_cut",
         "_run",
-        "every event of the closing gets a grace of its own",
+        "when the grace of a closing is spent there is another one for those who are told next",
         "                if self._deadline is None:\n                    self._deadline",
-        "                if self._next == 0 or self._deadline is None:\n                    self._deadline",
+        "                if self._deadline is None or self._spent:\n                    self._deadline",
     ),
     HandMade(
         "hook_verdict_after_abort",
@@ -759,8 +759,11 @@ BY_HAND = (
         "interrupt_waits_for_approval",
         "_open",
         "an interrupt of a batch cuts the calls that run, and not the one that is asked about",
-        'if call.scope is not None or (cut.cause != "abort" and not call.over):',
-        'if call.prepared and (call.scope is not None or (cut.cause != "abort" and not call.over)):',
+        "            if call.scope is not None and call.cut is None and not call.timed:\n",
+        """            if not call.prepared:
+                continue
+            if call.scope is not None and call.cut is None and not call.timed:
+""",
     ),
     HandMade(
         "queued_twice_taken_twice",
