@@ -241,7 +241,7 @@ def test_after_ctrl_c_the_transcript_goes_on_from_there(here: Path, mark: str, s
     """Slow: real processes get a real SIGINT."""
     program = start("--save", "t.json", f'run "sleep {mark}"; run "echo begun; sleep {mark}"')
     until(lambda: len(sleeping(mark)) == 2)
-    time.sleep(0.3)
+    time.sleep(0.3)  # what the command printed has to reach the program, and nothing outside shows that it has
     program.send_signal(signal.SIGINT)
     program.communicate(timeout=10)
     messages = load_transcript("t.json")
@@ -316,7 +316,7 @@ def test_other_signals_cancel(here: Path, start: Start, mark: str, number: signa
     """Slow: real signals to real processes."""
     program = start("--save", "t.json", f'run "sleep {mark}"; read hello.txt')
     until(lambda: sleeping(mark))
-    time.sleep(0.1)
+    time.sleep(0.1)  # the other call has to be over, and nothing outside shows that it is
     program.send_signal(number)
     begun = time.monotonic()
     _, complaint = program.communicate(timeout=10)

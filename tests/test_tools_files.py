@@ -26,11 +26,11 @@ def descriptors() -> int:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    inside = tmp_path / "root"
+    inside = tmp_path / "base"
     inside.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
-    (tmp_path / "rootless").mkdir()
-    (tmp_path / "rootless" / "near.txt").write_text("secret")
+    (tmp_path / "baseless").mkdir()
+    (tmp_path / "baseless" / "near.txt").write_text("secret")
     (inside / "dir").mkdir()
     (inside / "dir" / "deep.txt").write_text("deep\n")
     (inside / "a.txt").write_text("one\ntwo\nthree\nfour\n")
@@ -221,7 +221,7 @@ def nothing(root: Path) -> None:
         pytest.param(nothing, "a.txt/x", "goes through something that is no directory", id="below a file"),
         pytest.param(nothing, "../secret.txt", "lies outside of the root", id="parent"),
         pytest.param(nothing, "dir/../../secret.txt", "lies outside of the root", id="parent in the middle"),
-        pytest.param(nothing, "../root/../secret.txt", "lies outside of the root", id="out and in and out"),
+        pytest.param(nothing, "../base/../secret.txt", "lies outside of the root", id="out and in and out"),
         pytest.param(nothing, "/etc/passwd", "lies outside of the root", id="absolute"),
         pytest.param(nothing, "{root}less/near.txt", "lies outside of the root", id="a name that begins alike"),
         pytest.param(nothing, "{root}/../secret.txt", "lies outside of the root", id="absolute and out"),

@@ -118,11 +118,11 @@ class AsyncioAdapter(Adapter):
 
     def abort(self, handle: Any, task: asyncio.Task[None]) -> None:
         """The peer's own way to stop a run; if it cannot, :attr:`cannot` says so."""
-        raise NotImplementedError
+        raise UnavailableError("it has no way of its own to stop a run")
 
     def cancel_one(self, handle: Any, index: int) -> None:
         """Cancel one call of N; if the peer cannot, :attr:`cannot` says so."""
-        raise NotImplementedError
+        raise UnavailableError("it has no way to cancel one call")
 
     async def history(self, handle: Any) -> list[Entry] | None:
         """The conversation as the library keeps it, or None if it keeps none."""

@@ -59,7 +59,7 @@ class _Scripted(BaseChatModel):
         return self
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("the benchmark runs on asyncio")
+        raise RuntimeError("only the async form of this model is ever called")
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> Any:
         self.on_request(messages)

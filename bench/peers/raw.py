@@ -13,7 +13,7 @@ from bench import floors
 from bench.crew import Crew
 from bench.measure import Sample
 
-from .adapter import Act, Entry, Script
+from .adapter import Act, Entry, Script, UnavailableError
 from .on_asyncio import AsyncioAdapter, ToolFunction, now
 from .on_trio import TrioAdapter
 
@@ -90,7 +90,7 @@ class RawTrio(TrioAdapter):
         await handle.run()
 
     def abort(self, handle: Any) -> None:
-        raise NotImplementedError
+        raise UnavailableError(self.cannot["abort"])
 
     def cancel_one(self, handle: Any, index: int) -> None:
         handle.scopes[index].cancel(reason="the benchmark cuts one")

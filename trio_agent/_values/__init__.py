@@ -88,5 +88,5 @@ def _shown(self: Any) -> Iterator[tuple[str, Any]]:
 
 
 def changed(value: _V, **fields: Any) -> _V:
-    """What ``attrs.evolve()`` does for a value of such a class, in a tenth of the time: 0.4 in place of 4 microseconds."""
+    """What ``attrs.evolve()`` does for a value of such a class, in a quarter of the time: 0.5 in place of 1.9 microseconds."""
     return cast("_V", msgspec.structs.replace(cast("Any", value), **fields))
